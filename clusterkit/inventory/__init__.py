@@ -1,0 +1,1 @@
+"""Read an Ansible INI inventory, and type the variables that are ours."""
