@@ -1,0 +1,88 @@
+"""The two streams: results on stdout, words about them on stderr. Colour and progress lines only on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TextIO
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90, "bold": 1}
+# Distinct on dark and light backgrounds; a rank keeps its colour for the whole run.
+_RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+# Without a terminal a progress line is a line of its own; one every few seconds is enough.
+_PLAIN_PROGRESS_S = 10.0
+
+
+def coloured(text: str, colour: str, stream: TextIO) -> str:
+    """The text in a colour if the stream is a terminal and NO_COLOR is not set."""
+    if not stream.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def rank_colour(rank: int) -> str:
+    """The colour of a rank's prefix."""
+    return _RANK_COLOURS[rank % len(_RANK_COLOURS)]
+
+
+class Words:
+    """Sentences and progress on stderr."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self.stream = stream or sys.stderr
+        self._quiet = quiet
+        self._progress_shown = False
+        self._plain_progress_at = -_PLAIN_PROGRESS_S
+        self._plain_progress = ""
+
+    def say(self, text: str, colour: str | None = None) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self.insist(text, colour)
+
+    def insist(self, text: str, colour: str | None = None) -> None:
+        """A line that stays, also with `--quiet`."""
+        self.clear()
+        print(coloured(text, colour, self.stream) if colour else text, file=self.stream, flush=True)
+
+    def progress(self, text: str) -> None:
+        """What is going on: rewritten in place on a terminal, else a line now and then."""
+        if self._quiet:
+            return
+        if self.stream.isatty():
+            width = max(20, _columns() - 1)
+            print(f"\r\x1b[K{text[:width]}", end="", file=self.stream, flush=True)
+            self._progress_shown = True
+        elif text != self._plain_progress and time.monotonic() - self._plain_progress_at >= _PLAIN_PROGRESS_S:
+            self._plain_progress, self._plain_progress_at = text, time.monotonic()
+            print(text, file=self.stream, flush=True)
+
+    def clear(self) -> None:
+        """Take the progress line away, so that something else can be written."""
+        if self._progress_shown:
+            print("\r\x1b[K", end="", file=self.stream, flush=True)
+            self._progress_shown = False
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        return 80
+
+
+def write_bytes(data: bytes) -> None:
+    """A log's bytes to stdout: as they are into a pipe or file, with replacement characters on a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write(data.decode("utf-8", "replace"))
+        sys.stdout.flush()
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def write_line(prefix: str, colour: str, line: bytes) -> None:
+    """One line of a log with its prefix; the line's bytes are kept as they are unless stdout is a terminal."""
+    write_bytes(coloured(prefix, colour, sys.stdout).encode() + b" " + line + b"\n")
