@@ -64,8 +64,8 @@ $(VENV)/.made:
 	  echo "clusterkit needs Python 3.10 or newer, $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments. To get that: sudo apt-get install python3-venv" >&2; exit 1; }
-	@echo "Making the virtual environment $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  echo "Making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
 $(VENV)/.with-paddle: $(VENV)/.made pyproject.toml
