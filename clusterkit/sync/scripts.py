@@ -1,0 +1,91 @@
+"""The short shell scripts that bring the agent to a host, speak to it there, and take it away again.
+
+Every one ends in `exec`, so that the channel's stdin and stdout belong to the program. Paths may begin with
+`~`, which is the login user's home on the host; everything is quoted.
+"""
+
+from __future__ import annotations
+
+import shlex
+from textwrap import dedent
+
+# Read by Python 3.6 and newer. File descriptor 0 is read directly: a buffered reader would take bytes that
+# belong to the agent's `stage`, which goes on with the same stdin after exec.
+_RECEIVE = dedent(
+    """
+    import os, sys
+    folder, size = os.path.abspath(os.path.expanduser(sys.argv[1])), int(sys.argv[2])
+    if sys.version_info < (3, 6):
+        sys.exit("Python 3.6 or newer is needed, this is " + sys.version.split()[0])
+    os.umask(0o077)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    os.chmod(folder, 0o700)
+    agent = os.path.join(folder, "agent.pyz")
+    part = agent + ".part"
+    if os.path.lexists(part):
+        os.unlink(part)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        while size:
+            data = os.read(0, min(size, 1048576))
+            if not data:
+                sys.exit("the connection ended before the agent had arrived")
+            out.write(data)
+            size -= len(data)
+    os.rename(part, agent)
+    os.execv(sys.executable, [sys.executable, agent, "stage"])
+    """
+).strip()
+
+
+def bootstrap(python: str, run_dir: str, agent_size: int) -> str:
+    """A script that takes `agent_size` bytes from stdin as `RUN_DIR/agent.pyz` and becomes its `stage`.
+
+    New directories are 0700, the agent is 0600. What follows on stdin is read by `stage` from its first byte.
+    """
+    command = f"{_path(python)} -c {shlex.quote(_RECEIVE)} {_path(run_dir)} {agent_size}"
+    return f"{_found(python)}exec {command}\n"
+
+
+def agent_script(python: str, run_dir: str, verb: str, *arguments: str) -> str:
+    """A script that becomes a command of the run's agent: `state`, `stop --grace 40`."""
+    agent = _path(run_dir.rstrip("/") + "/agent.pyz")
+    words = " ".join(shlex.quote(argument) for argument in arguments)
+    command = f"{_path(python)} {agent} {shlex.quote(verb)} {_path(run_dir)} {words}".rstrip()
+    missing = f'echo "no such run here: there is no "{agent} >&2; exit 66'
+    return f"{_found(python)}[ -f {agent} ] || {{ {missing}; }}\nexec {command}\n"
+
+
+def attach_script(python: str, run_dir: str, verb: str) -> str:
+    """A script that becomes `start` (which detaches the supervisor first) or `attach`."""
+    return agent_script(python, run_dir, verb)
+
+
+def removal(python: str, run_dir: str, log_dir: str) -> str:
+    """A script that ends what may run of this run on the host, and takes its directories away.
+
+    Only directories that carry the run's id are touched: `run_dir`, and the parent of a `log_dir` elsewhere.
+    """
+    run, agent = _path(run_dir), _path(run_dir.rstrip("/") + "/agent.pyz")
+    lines = [
+        f"[ ! -f {agent} ] || {_path(python)} {agent} stop {run} --grace 0 </dev/null >/dev/null || exit 1"
+    ]
+    lines.append(f"rm -rf -- {run}")
+    parent, run_id = log_dir.rstrip("/").rpartition("/")[0], run_dir.rstrip("/").rpartition("/")[2]
+    if parent != run_dir.rstrip("/") and parent.rpartition("/")[2] == run_id:
+        lines.append(f"rm -rf -- {_path(parent)}")
+    return "\n".join(lines) + "\n"
+
+
+def _found(python: str) -> str:
+    """A line that says in words that there is no such interpreter; shells say it in many ways."""
+    word = _path(python)
+    return f'command -v {word} >/dev/null 2>&1 || {{ echo "there is no "{word} >&2; exit 127; }}\n'
+
+
+def _path(path: str) -> str:
+    """`path` as one shell word; a `~/` at its start is the home of whoever runs the script."""
+    if path == "~":
+        return '"$HOME"'
+    if path.startswith("~/"):
+        return f'"$HOME"/{shlex.quote(path[2:])}'
+    return shlex.quote(path)
