@@ -20,10 +20,20 @@ LAYERS = (
     {"cli", "report"},
     {"fleet", "follow", "launch", "logs", "observe", "status", "stop", "watch"},
     {
-        *{"dialects", "envfile", "environment", "events", "gathered", "interrupts", "plan", "ports", "runs"},
-        *{"selection", "steps", "sync", "templating", "topology", "variables"},
+        *{
+            "dialects",
+            "envfile",
+            "environment",
+            "events",
+            "gathered",
+            "interrupts",
+            "places",
+            "plan",
+            "planned",
+        },
+        *{"ports", "runs", "selection", "steps", "sync", "templating", "topology", "variables"},
     },
-    {"facts"},
+    {"facts", "probes"},
     {"remote", "inventory", "errors"},
 )
 DEPTH = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}
