@@ -51,6 +51,8 @@ class Import:
     file: Path
     line: int
     module: str
+    for_types: bool = False
+    """True under `if TYPE_CHECKING:`: the import does not happen when the program runs."""
 
     def __str__(self) -> str:
         return f"clusterkit/{self.file}:{self.line} imports {self.module}"
@@ -77,17 +79,28 @@ def room_of(file: Path) -> str:
 def imports_of(file: Path, source: str) -> Iterator[Import]:
     """Every import of a file, wherever it stands in it, relative ones made absolute."""
     package = ("clusterkit", *file.parent.parts)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(file, node.lineno, alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join((*above, *filter(None, [node.module])))
-            # `from clusterkit import plan` means the module plan; `from clusterkit.plan import Plan` too.
-            names = [f"{base}.{alias.name}" for alias in node.names] if base == "clusterkit" else [base]
-            for name in names:
-                yield Import(file, node.lineno, name)
+    tree = ast.parse(source)
+    for_types = statements_for_types(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in modules_of(node, package):
+                yield Import(file, node.lineno, name, node in for_types)
+
+
+def statements_for_types(tree: ast.Module) -> set[ast.stmt]:
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If))
+    return {
+        one for block in blocks if ast.unparse(block.test).endswith("TYPE_CHECKING") for one in block.body
+    }
+
+
+def modules_of(node: ast.Import | ast.ImportFrom, package: tuple[str, ...]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    above = package[: len(package) - node.level + 1] if node.level else ()
+    base = ".".join((*above, *filter(None, [node.module])))
+    # `from clusterkit import plan` means the module plan; `from clusterkit.plan import Plan` too.
+    return [f"{base}.{alias.name}" for alias in node.names] if base == "clusterkit" else [base]
 
 
 def sources() -> dict[Path, str]:
@@ -121,10 +134,10 @@ def test_imports_point_down(imports: list[Import]) -> None:
     assert not wrong, lines(wrong)
 
 
-def test_no_two_rooms_import_each_other(imports: list[Import]) -> None:
+def test_imports_make_no_circle(imports: list[Import]) -> None:
     needs: dict[str, set[str]] = {}
     for found in imports:
-        if found.imported in DEPTH and found.imported != found.importer:
+        if found.imported in DEPTH and found.imported != found.importer and not found.for_types:
             needs.setdefault(found.importer, set()).add(found.imported)
     assert tuple(graphlib.TopologicalSorter(needs).static_order())
 
@@ -193,4 +206,9 @@ def test_help_imports_no_slow_library() -> None:
 )
 def test_every_form_of_import_is_seen(source: str, module: str) -> None:
     (found,) = imports_of(Path("steps/driver.py"), source)
-    assert (found.importer, found.module) == ("steps", module)
+    assert (found.importer, found.module, found.for_types) == ("steps", module, False)
+
+
+def test_an_import_for_types_alone_is_told_apart() -> None:
+    typed, real = imports_of(Path("plan.py"), "if TYPE_CHECKING:\n    import a\nelse:\n    import b\n")
+    assert (typed.for_types, real.for_types) == (True, False)
