@@ -1,0 +1,6 @@
+"""`python -m clusterkit` and the `clusterkit` console script."""
+
+from clusterkit.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""`clusterkit inventory`: what was understood of an inventory."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.options import Inventory, Limit
+
+
+def inventory(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    graph: Annotated[bool, typer.Option("--graph", help="Show the groups as a tree.")] = False,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Do not mask passwords.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON is what this command prints anyway.")] = False,
+) -> None:
+    """Show what was understood of an inventory, in the shape of `ansible-inventory --list` or as a graph."""
+    from clusterkit.cli.session import members
+    from clusterkit.inventory import listing
+    from clusterkit.report.terminal import Words
+
+    chosen = members(inventory, limit, Words())
+    if graph:
+        print(listing.graph(chosen.inventory))
+    else:
+        print(json.dumps(listing.listing(chosen.inventory, show_secrets), indent=4, default=str))

@@ -1,0 +1,116 @@
+"""`clusterkit launch`: start one job on all nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from clusterkit.cli.options import (
+    FORKS,
+    AskPass,
+    AsJson,
+    Forks,
+    Limit,
+    StrictHostKeys,
+    Verbose,
+)
+from clusterkit.cli.passing import PASSED_ON
+
+
+def launch(
+    context: typer.Context,
+    inventory: Annotated[str, typer.Argument(metavar="INVENTORY", help="Ansible INI inventory.", show_default=False)],
+    script: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT [ARG]...", help="Training script; what follows belongs to it.", show_default=False
+        ),
+    ],
+    nproc_per_node: Annotated[
+        Optional[int], typer.Option("--nproc-per-node", min=1, metavar="N", help="Ranks on each node where there is no GPU.")
+    ] = None,
+    devices: Annotated[
+        Optional[str], typer.Option("--devices", metavar="LIST", help="GPUs of each node: `all` or `0,1,2,3`.")
+    ] = None,
+    env: Annotated[
+        Optional[list[str]], typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable for the job. Repeatable.")
+    ] = None,
+    env_file: Annotated[
+        Optional[Path], typer.Option("--env-file", metavar="FILE", help="Secrets for the ranks only, as NAME=VALUE lines.")
+    ] = None,
+    keep_proxy: Annotated[
+        bool, typer.Option("--keep-proxy", help="Keep proxies for the script, with all nodes in NO_PROXY.")
+    ] = False,
+    run_mode: Annotated[str, typer.Option("--run-mode", metavar="MODE", help="`collective`.")] = "collective",
+    limit: Limit = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once all nodes have started.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the summary only.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show each node's exact command and start nothing.")] = False,
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", metavar="DIR", help="With --dry-run: write each node's files here.")
+    ] = None,
+    show_env: Annotated[bool, typer.Option("--show-env", help="With --dry-run: do not mask values.")] = False,
+    sync: Annotated[bool, typer.Option("--sync/--no-sync", help="Send the code, or find it on a shared mount.")] = True,
+    sync_limit: Annotated[
+        int, typer.Option("--sync-limit", min=1, metavar="MB", help="Refuse to send more code than this.")
+    ] = 200,
+    preflight: Annotated[
+        bool, typer.Option("--preflight/--no-preflight", help="Check the hosts before anything is sent.")
+    ] = True,
+    template: Annotated[
+        Optional[Path], typer.Option("--template", metavar="FILE", help="Your own template of the node's script.")
+    ] = None,
+    join_timeout: Annotated[
+        float, typer.Option("--join-timeout", min=1, metavar="SECONDS", help="Until all ranks have started.")
+    ] = 300.0,
+    node_timeout: Annotated[
+        float, typer.Option("--node-timeout", min=2, metavar="SECONDS", help="A node not heard for this long is lost.")
+    ] = 20.0,
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end.")
+    ] = 40.0,
+    forks: Forks = FORKS,
+    as_json: AsJson = False,
+    ask_pass: AskPass = False,
+    strict_host_keys: StrictHostKeys = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start the launcher on all nodes at once, each with its own node IP and rank, and follow all ranks.
+
+    Ends with the exit code of the rank that failed first. Options stand before SCRIPT. Ctrl-C stops the job on
+    all nodes, a second Ctrl-C without grace; closing the terminal detaches.
+    """
+    from clusterkit.cli import launching
+    from clusterkit.cli.session import Access, members
+    from clusterkit.launch import Manner
+    from clusterkit.plan import Timeouts
+    from clusterkit.prepare import Order
+    from clusterkit.report.terminal import Words
+
+    launching.refuse_confusion(inventory, script, run_mode)
+    words = Words(quiet=quiet or as_json)
+    chosen = members(inventory, limit, words)
+    order = Order(
+        inventory=chosen.inventory.path.resolve(),
+        members=chosen.settings,
+        script=script,
+        arguments=tuple(context.meta[PASSED_ON]),
+        cwd=Path.cwd(),
+        nproc_per_node=nproc_per_node,
+        devices=launching.device_list(devices),
+        env=tuple(env or ()),
+        env_file=env_file,
+        keep_proxy=keep_proxy,
+        sync=sync,
+        sync_limit_bytes=sync_limit * 1_000_000,
+        check=preflight,
+        template=template,
+        timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
+    )
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet)
+    if dry_run:
+        raise typer.Exit(starter.dry_run(output, show_env, forks))
+    raise typer.Exit(starter.launch(Manner(forks=forks, detach=detach)))

@@ -1,0 +1,96 @@
+"""What `clusterkit launch` does once its command line is understood."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from clusterkit.cli.session import Access, remotes_of
+from clusterkit.errors import InputError
+from clusterkit.events import Event
+from clusterkit.interrupts import Interrupts
+from clusterkit.launch import Manner, launch
+from clusterkit.prepare import Order, Prepared, prepare
+from clusterkit.report import checks
+from clusterkit.report.launch import LaunchReport
+from clusterkit.report.terminal import Words
+from clusterkit.runs import RunStore, state_directory
+
+
+def refuse_confusion(inventory: str, script: str, run_mode: str) -> None:
+    """Raise InputError where the words are certainly in the wrong place."""
+    if inventory.endswith((".py", ".sh")):
+        raise InputError(
+            f"{inventory} looks like a script, and it stands where the inventory belongs",
+            f"write: clusterkit launch inventory.ini {inventory}",
+        )
+    if run_mode != "collective":
+        raise InputError(f"--run-mode {run_mode}: only `collective` is there yet", "leave --run-mode out")
+
+
+def device_list(devices: str | None) -> tuple[int, ...] | None:
+    """`--devices` as numbers; None for `all` or nothing. Raises InputError."""
+    if devices is None or devices == "all":
+        return None
+    parts = devices.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"--devices {devices}: not a list of device numbers", "write `all`, or `0,1,2,3`")
+    return tuple(int(part) for part in parts)
+
+
+class Starter:
+    """One order with the way to show what becomes of it."""
+
+    def __init__(self, order: Order, access: Access, words: Words, *, as_json: bool, quiet: bool) -> None:
+        self._order = order
+        self._access = access
+        self._words = words
+        self._json = as_json
+        self._report = LaunchReport(words, quiet=quiet)
+
+    def dry_run(self, output: Path | None, show_env: bool, forks: int) -> int:
+        """Show the plan, and write its files into `output`."""
+        with Interrupts() as interrupts, remotes_of(self._order.members, self._access, self._words) as remotes:
+            prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
+        self._words.clear()
+        self._show_checks(prepared)
+        plan = prepared.plan
+        if self._json:
+            print(json.dumps(plan.as_json(show_env=show_env), indent=1))
+        else:
+            print(plan.as_text(show_env=show_env), end="")
+        if output is not None:
+            for path in plan.write(output):
+                self._words.say(f"wrote {path}")
+        return 0
+
+    def launch(self, manner: Manner) -> int:
+        """Start the job and stay with it; the job's exit code."""
+        store = RunStore(state_directory(os.environ))
+        with Interrupts() as interrupts, remotes_of(self._order.members, self._access, self._words) as remotes:
+            prepared = prepare(self._order, remotes, forks=manner.forks, cancel=interrupts.cancel, tell=self._tell)
+            self._words.clear()
+            self._show_checks(prepared)
+            status = launch(prepared, remotes, store, interrupts, manner, self._tell)
+        return int(status["exit_code"] or 0)
+
+    def _show_checks(self, prepared: Prepared) -> None:
+        for line, colour in checks.exceptions(prepared.verdicts):
+            self._words.say(line, colour)
+        for note in prepared.notes:
+            self._words.say(note)
+
+    def _tell(self, event: Event) -> None:
+        if not self._json:
+            self._report.show(event)
+        elif event.kind != "progress":
+            print(_as_json(event), flush=True)
+
+
+def _as_json(event: Event) -> str:
+    if event.kind != "line":
+        return event.as_json()
+    text = event.data["bytes"].decode("utf-8", "replace")
+    data = {key: value for key, value in event.data.items() if key != "bytes"}
+    return Event(event.kind, event.run_id, {**data, "line": text}, event.time).as_json()

@@ -1,0 +1,65 @@
+"""`clusterkit logs`: any rank's log by its global number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from clusterkit.cli.options import AskPass, InventoryOption, Run, StrictHostKeys, Verbose
+
+
+def logs(
+    rank: Annotated[
+        Optional[str], typer.Option("--rank", metavar="RANKS", help="`3`, `0,2-5` or `all` (default), by global number.")
+    ] = None,
+    node: Annotated[Optional[list[str]], typer.Option("--node", metavar="HOST", help="Only this host's ranks.")] = None,
+    run: Run = None,
+    inventory: InventoryOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new lines until the run ends.")] = False,
+    tail: Annotated[
+        Optional[str], typer.Option("--tail", "-n", metavar="N", help="Only the last N lines of each rank, or `all`.")
+    ] = None,
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR.")
+    ] = None,
+    ask_pass: AskPass = False,
+    strict_host_keys: StrictHostKeys = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show any rank's log by its global number, of the newest run or of `--run`.
+
+    One rank is printed as it is; several have `[RANK HOST]` in front of each line.
+    """
+    from clusterkit.cli import reading
+    from clusterkit.cli.session import Access, recorded_run
+    from clusterkit.errors import InputError, NotFound
+    from clusterkit.selection import choose
+
+    if follow and output:
+        raise InputError("--follow and --output do not go together", "gather with --output after the run, or while it runs")
+    store, record = recorded_run(run, inventory)
+    ranks = choose(record, rank, node or [])
+    if not ranks:
+        raise NotFound("no rank is selected", f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}")
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    reader = reading.Reader(store, record, ranks, inventory, access)
+    if output:
+        raise typer.Exit(reader.export(output))
+    if follow:
+        raise typer.Exit(reader.follow(_lines(tail, default=10)))
+    raise typer.Exit(reader.show(_lines(tail, default=None)))
+
+
+def _lines(tail: str | None, default: int | None) -> int | None:
+    """How many lines `--tail` asks for; None means all."""
+    from clusterkit.errors import InputError
+
+    if tail is None:
+        return default
+    if tail == "all":
+        return None
+    if not tail.isdecimal():
+        raise InputError(f"--tail {tail}: not a number of lines", "write a number, or `all`")
+    return int(tail)

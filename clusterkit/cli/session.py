@@ -1,0 +1,133 @@
+"""From a command's words to what the use cases take: an inventory's members, a recorded run, connections."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterkit.errors import ClusterkitError, InputError
+from clusterkit.inventory import find, loading, patterns, schema
+from clusterkit.inventory.model import Inventory, Secret, Settings
+from clusterkit.remote.connections import Connections
+from clusterkit.remote.options import ConnectOptions, Prompter
+from clusterkit.remote.protocol import Remote
+from clusterkit.report.terminal import Words
+from clusterkit.runs import RunRecord, RunStore, state_directory
+
+
+@dataclass(frozen=True)
+class Members:
+    """The hosts that a command is about, in the order of the inventory."""
+
+    inventory: Inventory
+    settings: tuple[Settings, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the command line says about logging in."""
+
+    ask_pass: bool = False
+    ask_become_pass: bool = False
+    strict_host_keys: bool = False
+
+    def options(self) -> ConnectOptions:
+        """Connection options; asks for the passwords that `--ask-pass` and `--ask-become-pass` promise."""
+        prompter = _prompter()
+        if prompter is None and (self.ask_pass or self.ask_become_pass):
+            raise InputError(
+                "there is no terminal to ask for a password on",
+                "put ansible_password or ansible_become_password into host_vars, or use a key",
+            )
+        return ConnectOptions(
+            strict_host_keys=self.strict_host_keys,
+            prompter=prompter,
+            password=_asked(prompter, "SSH password: ") if self.ask_pass else None,
+            become_password=_asked(prompter, "sudo password: ") if self.ask_become_pass else None,
+        )
+
+
+def members(argument: str | None, limit: str | None, words: Words) -> Members:
+    """The inventory that is meant, and its hosts after `hosts` in clusterkit.toml and `--limit`."""
+    cwd = Path.cwd()
+    found = find.find(argument, cwd, os.environ)
+    inventory = loading.load(found.path)
+    warnings = list(inventory.warnings)
+    taking_part = {host.name for host in patterns.select(inventory, find.members_pattern(cwd))}
+    chosen = [host for host in patterns.select(inventory, limit or "all") if host.name in taking_part]
+    if not chosen:
+        raise InputError(f"{found.path}: no host takes part", "see `clusterkit inventory --graph`, and --limit")
+    settings = []
+    for host in chosen:
+        one, notes = schema.settings(inventory, host)
+        settings.append(one)
+        warnings += notes
+    for warning in dict.fromkeys(warnings):
+        words.say(f"warning: {warning}", "yellow")
+    return Members(inventory, tuple(settings))
+
+
+def recorded_run(run: str | None, inventory: str | None) -> tuple[RunStore, RunRecord]:
+    """The run that is meant: by its id, else the newest of this inventory, else the newest of all."""
+    store = RunStore(state_directory(os.environ))
+    if run is not None:
+        return store, store.load(run)
+    return store, store.newest(_inventory_path(inventory))
+
+
+def _inventory_path(inventory: str | None) -> str | None:
+    try:
+        return str(find.find(inventory, Path.cwd(), os.environ).path.resolve())
+    except ClusterkitError:
+        if inventory is not None:
+            raise
+        return None
+
+
+@contextmanager
+def remotes_of(settings: Sequence[Settings], access: Access, words: Words) -> Iterator[Mapping[str, Remote]]:
+    """Connections to these hosts, by alias; host keys that were recorded on the way are shown at the end."""
+    with Connections(access.options()) as connections:
+        try:
+            yield {each.alias: connections.to(each) for each in settings}
+        finally:
+            for note in connections.notes():
+                words.say(note, "yellow")
+
+
+@contextmanager
+def run_remotes(record: RunRecord, inventory: str | None, access: Access) -> Iterator[Mapping[str, Remote]]:
+    """Connections to a run's hosts: as they were reached, with the secrets of today's inventory if it is still there."""
+    current = {each.alias: each for each in _todays_settings(inventory or record.inventory)}
+    settings = [node.settings(current.get(node.host)) for node in record.nodes]
+    with remotes_of(settings, access, Words()) as remotes:
+        yield remotes
+
+
+def _todays_settings(path: str) -> list[Settings]:
+    try:
+        inventory = loading.load(Path(path))
+        return [schema.settings(inventory, host)[0] for host in inventory.hosts.values()]
+    except (ClusterkitError, OSError):
+        # The run remembers how its hosts were reached; only secrets would have come from here.
+        return []
+
+
+def _prompter() -> Prompter | None:
+    if not sys.stdin.isatty():
+        return None
+
+    def ask(question: str, echo: bool) -> str:
+        import getpass
+
+        return input(question) if echo else getpass.getpass(question)
+
+    return ask
+
+
+def _asked(prompter: Prompter | None, question: str) -> Secret | None:
+    return Secret(prompter(question, False)) if prompter else None

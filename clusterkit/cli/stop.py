@@ -1,0 +1,62 @@
+"""`clusterkit stop`: end a run on all its hosts."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Optional
+
+import typer
+
+from clusterkit.cli.options import FORKS, AskPass, AsJson, Forks, InventoryOption, Run, StrictHostKeys, Verbose
+
+
+def stop(
+    run_id: Annotated[Optional[str], typer.Argument(metavar="[RUN]", help="Default: the newest run.")] = None,
+    run: Run = None,
+    inventory: InventoryOption = None,
+    grace: Annotated[
+        Optional[float],
+        typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL. Default: the run's own (40)."),
+    ] = None,
+    as_json: AsJson = False,
+    forks: Forks = FORKS,
+    ask_pass: AskPass = False,
+    strict_host_keys: StrictHostKeys = False,
+    verbose: Verbose = False,
+) -> None:
+    """End a run on all its hosts and prove that nothing of it is left behind."""
+    from clusterkit.cli.session import Access, recorded_run, run_remotes
+    from clusterkit.errors import FleetError
+    from clusterkit.interrupts import Interrupts
+    from clusterkit.report import stop as report
+    from clusterkit.report.terminal import Words
+    from clusterkit.stop import stop as stop_run
+
+    store, record = recorded_run(run_id or run, inventory)
+    words = Words(quiet=as_json)
+    waiting = [node.host for node in record.nodes]
+
+    def done(host: str) -> None:
+        waiting.remove(host)
+        report.progress(words, waiting)
+
+    report.progress(words, waiting)
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    with Interrupts() as interrupts, run_remotes(record, inventory, access) as remotes:
+        result = stop_run(
+            record,
+            remotes,
+            store,
+            grace=record.grace if grace is None else grace,
+            forks=forks,
+            cancel=interrupts.cancel,
+            on_done=done,
+        )
+    words.clear()
+    if as_json:
+        print(json.dumps(report.document(result), indent=1))
+    else:
+        report.show(words, result)
+    if result.failures:
+        raise FleetError(result.failures, f"stopping run {record.run_id}") if not as_json else typer.Exit(4)
+    raise typer.Exit(0 if result.clean else 1)

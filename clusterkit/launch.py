@@ -1,0 +1,364 @@
+"""Use case: start one training job on all nodes at once, and stay with it to its end.
+
+    prepare   facts → checks → topology → plan      reads the hosts, writes nothing
+    launch    stage → gate → start together → follow → gather
+
+Nobody starts before everybody is staged: the supervisors wait at a gate, node 0's supervisor opens it for all
+(docs/architecture.md, "The channel between the nodes"). From then on the job needs nobody here.
+"""
+
+from __future__ import annotations
+
+import secrets as random_secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clusterkit import agent
+from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
+from clusterkit.events import Event
+from clusterkit.follow import Following, deadline
+from clusterkit.gathered import GatheredLogs
+from clusterkit.interrupts import Interrupts
+from clusterkit.plan import NodePlan, Plan
+from clusterkit.prepare import Prepared
+from clusterkit.remote import fan_out
+from clusterkit.remote.protocol import Remote
+from clusterkit.runs import NodeRecord, RunRecord, RunStore, reach
+from clusterkit.sync import bootstrap, removal, send
+from clusterkit.watch import LAUNCHER, Tell, Watch
+
+# How long the nodes may take to find each other before anything starts (the supervisors' own gate is as long).
+GATE_S = 30.0
+STAGE_TIMEOUT_S = 60.0
+CLEANUP_TIMEOUT_S = 20.0
+# Beyond the job's own grace: killing what is left, proving it, and telling us.
+STOP_MARGIN_S = 35.0
+# A host that cannot be reached when everything else is over gets this long to answer once more.
+LAST_LOOK_S = 10.0
+KEEP_S = 5.0
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How to launch: how many hosts at once, how long to wait at the end, and whether to leave it running."""
+
+    forks: int = 64
+    detach: bool = False
+
+
+def launch(
+    prepared: Prepared, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner, tell: Tell
+) -> dict[str, Any]:
+    """Run the prepared job; returns its final status document (or, detached, the one at its start).
+
+    Raises FleetError if a host cannot be staged (nothing has started then), Interrupted, ClusterkitError.
+    """
+    record = _record(prepared)
+    store.save(record)
+    tell(Event("planned", record.run_id, prepared.plan.as_json(show_env=False)))
+    try:
+        record = _stage(prepared, record, remotes, interrupts.cancel, manner, tell)
+        store.save(record)
+        return _Job(record, remotes, store, interrupts, manner, tell).run()
+    except _NeverStarted as never:
+        remove(record, remotes, manner.forks)
+        _close_record(store, record, never.error)
+        raise never.error from None
+    except ClusterkitError as error:
+        if store.load(record.run_id).state in ("planned", "staging"):
+            remove(record, remotes, manner.forks)
+            _close_record(store, record, error)
+        raise
+
+
+class _NeverStarted(Exception):
+    """The gate did not open: no node has started anything."""
+
+    def __init__(self, error: ClusterkitError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _record(prepared: Prepared) -> RunRecord:
+    plan = prepared.plan
+    nodes = tuple(
+        NodeRecord(
+            host=node.alias,
+            node_rank=node.node_rank,
+            node_ip=node.node_ip,
+            ranks=node.ranks,
+            python=node.python,
+            run_dir=node.run_dir,
+            workdir=node.workdir,
+            log_dir=node.log_dir,
+            reach=reach(prepared.settings[node.alias]),
+            clock_offset_s=prepared.clock_offsets.get(node.alias, 0.0),
+        )
+        for node in plan.nodes
+    )
+    return RunRecord(
+        run_id=plan.run_id,
+        inventory=str(prepared.inventory),
+        script=plan.script,
+        args=plan.args,
+        created_at=time.time(),
+        nodes=nodes,
+        versions=prepared.versions,
+        grace=plan.grace,
+        status={"state": "staging"},
+    )
+
+
+def _close_record(store: RunStore, record: RunRecord, error: ClusterkitError) -> None:
+    state = "stopped" if isinstance(error, Interrupted) else "failed"
+    cause = "user" if isinstance(error, Interrupted) else "clusterkit"
+    status = {**record.status, "state": state, "exit_code": int(error.exit_code), "cause": cause, "reason": error.message}
+    store.save(replace(record, status=status))
+
+
+def _stage(
+    prepared: Prepared,
+    record: RunRecord,
+    remotes: Mapping[str, Remote],
+    cancel: threading.Event,
+    manner: Manner,
+    tell: Tell,
+) -> RunRecord:
+    """Put the agent, the plan, the key, the secrets and the code on every host; directories become absolute."""
+    package = agent.build()
+    key = random_secrets.token_hex(32)
+    waiting = [node.alias for node in prepared.plan.nodes]
+
+    def done(alias: str) -> None:
+        waiting.remove(alias)
+        tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
+
+    def one(node: NodePlan) -> Mapping[str, Any]:
+        return _stage_node(node, prepared, remotes[node.alias], package, key)
+
+    jobs = {node.alias: node for node in prepared.plan.nodes}
+    tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
+    outcome = fan_out(jobs, one, forks=manner.forks, cancel=cancel, on_done=done)
+    for alias, answer in outcome.good.items():
+        tell(Event("staged", record.run_id, {"host": alias, "received_bytes": answer["received_bytes"]}))
+    if outcome.bad:
+        raise FleetError(outcome.bad, "staging, so nothing was started")
+    nodes = tuple(
+        replace(node, run_dir=outcome.good[node.host]["run_dir"], workdir=outcome.good[node.host]["workdir"])
+        for node in record.nodes
+    )
+    return replace(record, nodes=nodes)
+
+
+def _stage_node(node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str) -> Mapping[str, Any]:
+    script = bootstrap(node.python, node.run_dir, len(package))
+    stream = remote.open(script, timeout=STAGE_TIMEOUT_S, doing="staging")
+    try:
+        stream.send(package)
+        files = {**node.files, "channel.key": key, "secrets.json": prepared.secrets[node.alias]}
+        return send(stream, node, files, prepared.manifest)
+    finally:
+        stream.close()
+
+
+def remove(record: RunRecord, remotes: Mapping[str, Remote], forks: int) -> dict[str, HostError]:
+    """End what may run and take the run's directories away on every host; returns the hosts where that failed."""
+
+    def one(node: NodeRecord) -> None:
+        script = removal(node.python, node.run_dir, node.log_dir)
+        remotes[node.host].run(script, timeout=CLEANUP_TIMEOUT_S, doing="removing what was staged")
+
+    nodes = {node.host: node for node in record.nodes}
+    return fan_out(nodes, one, forks=forks).bad
+
+
+class _Job:
+    """A staged run, from its gate to its end."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        remotes: Mapping[str, Remote],
+        store: RunStore,
+        interrupts: Interrupts,
+        manner: Manner,
+        tell: Tell,
+    ) -> None:
+        self.record = record
+        self.remotes = remotes
+        self.store = store
+        self.interrupts = interrupts
+        self.manner = manner
+        self.tell = tell
+        self.first = record.nodes[0].host
+        self.stops_sent = 0
+        self.stop_limit = float("inf")
+        self.kept_at = 0.0
+        self.saved: dict[str, Any] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Open the gate, follow the job, gather its logs; the final status document."""
+        files = {node.host: _files(node) for node in self.record.nodes}
+        with (
+            GatheredLogs(self._log_path) as logs,
+            Following(self.record.nodes, self.remotes, files, start=True) as following,
+        ):
+            self.following = following
+            self.watch = Watch(self.record, logs, self.tell)
+            self._gate()
+            self._until(self._started, GATE_S, "the nodes to start")
+            if self.manner.detach or self.interrupts.hangup:
+                return self._detach()
+            self._follow()
+            if self.interrupts.hangup:
+                return self._detach()
+            self.watch.close()
+        return self._finish()
+
+    def _log_path(self, file: str) -> Any:
+        if file.isdecimal():
+            return self.store.log(self.record.run_id, int(file))
+        return self.store.launcher_log(self.record.run_id, file.removeprefix(f"{LAUNCHER}-"))
+
+    def _gate(self) -> None:
+        """Wait until every supervisor has answered and reached node 0, then tell node 0 to start everybody."""
+        try:
+            self._until(self._everybody_joined, GATE_S, "the supervisors to find each other")
+            self._save(self.watch.status())
+            self.following.command(self.first, {"command": "go"}, keep=True)
+        except (ClusterkitError, Interrupted) as error:
+            self.following.command_all({"command": "stop", "grace": 0, "cause": {"kind": "gate"}})
+            raise _NeverStarted(error) from None
+
+    def _everybody_joined(self) -> bool:
+        failures = {}
+        for node in self.record.nodes:
+            seen = self.watch.observed[node.host]
+            if not seen.reachable:
+                failures[node.host] = HostError(node.host, f"its supervisor does not answer: {seen.error}")
+            failure = self.watch.state(node.host).get("failure")
+            if failure and failure["kind"] != "channel":
+                failures[node.host] = HostError(node.host, f"its supervisor cannot go on: {failure['detail']}")
+        if failures:
+            raise FleetError(failures, "starting the supervisors, so no training was started")
+        if self.watch.state(self.first).get("decision", {}).get("phase") in ("prepare", "start"):
+            return True
+        peers = self.watch.state(self.first).get("peers")
+        return peers is not None and all(peer["joined"] for peer in peers)
+
+    def _started(self) -> bool:
+        if self.watch.decision["phase"] in ("stop", "done"):
+            return True
+        return all(self.watch.state(node.host).get("started_at") for node in self.record.nodes)
+
+    def _until(self, condition: Callable[[], bool], limit: float, awaited: str) -> None:
+        """Take frames until the condition holds. Raises HostTimeout naming who is missing, Interrupted."""
+        end = deadline(limit)
+        while not condition():
+            if time.monotonic() > end:
+                raise self._timed_out(limit, awaited)
+            self.interrupts.check()
+            self._step()
+            self.tell(Event("progress", self.record.run_id, {"doing": "starting", "waiting": self._missing()}))
+
+    def _missing(self) -> list[str]:
+        peers = {peer["alias"]: peer for peer in self.watch.state(self.first).get("peers") or []}
+        return [
+            node.host
+            for node in self.record.nodes
+            if not self.watch.state(node.host) or (node.host in peers and not peers[node.host]["joined"])
+        ]
+
+    def _timed_out(self, limit: float, awaited: str) -> ClusterkitError:
+        failures: dict[str, HostError] = {}
+        for host in self._missing():
+            failure = self.watch.state(host).get("failure")
+            detail = failure["detail"] if failure else "no answer"
+            failures[host] = HostTimeout(
+                host,
+                f"waited {limit:.0f} s for {awaited}: {detail}",
+                "the port must be open between the nodes: see `clusterkit preflight`, or ask who runs the firewall",
+            )
+        if failures:
+            return FleetError(failures, "starting, so no training was started")
+        return ClusterkitError(f"waited {limit:.0f} s for {awaited}")
+
+    def _step(self) -> bool:
+        """Take one frame or wait a moment; True if a node's state may have changed."""
+        if time.monotonic() - self.kept_at > KEEP_S:
+            self.kept_at = time.monotonic()
+            self.following.command(self.first, {"command": "keep"})
+        frame = self.following.next(_POLL_S)
+        if frame is not None:
+            self.watch.take(frame)
+        return frame is not None and frame.kind != "log"
+
+    def _follow(self) -> None:
+        """Take frames until the job is over and every byte of its logs is here."""
+        last_look = float("inf")
+        while not self.watch.settled() or self._still_hoping(last_look):
+            changed = self._step()
+            self._heed_interrupts()
+            if self.interrupts.hangup:
+                return
+            if changed:
+                status = self.watch.status()
+                self._save(status)
+                self.tell(Event("progress", self.record.run_id, {"doing": status["state"], "status": status}))
+            if last_look == float("inf") and self.watch.decision["phase"] == "done":
+                last_look = deadline(LAST_LOOK_S)
+            if time.monotonic() > self.stop_limit:
+                raise Interrupted(self.interrupts.signum, self._unfinished())
+
+    def _still_hoping(self, last_look: float) -> bool:
+        """True while a host that only we cannot see may still hand over the rest of its logs."""
+        if time.monotonic() > last_look:
+            return False
+        nodes = {node["host"]: node["state"] for node in self.watch.status()["nodes"]}
+        return any(nodes[host] != "lost" and not self.watch.observed[host].reachable for host in nodes)
+
+    def _unfinished(self) -> list[str]:
+        return [host for host in self.watch.observed if self.watch.state(host).get("state") != "ended"]
+
+    def _heed_interrupts(self) -> None:
+        """The first signal stops the job with its grace, a second one without."""
+        if self.interrupts.count <= self.stops_sent or self.stops_sent >= 2:
+            return
+        self.stops_sent = min(2, self.interrupts.count)
+        grace = self.record.grace if self.stops_sent == 1 else 0.0
+        cause = {"kind": "user", "signal": self.interrupts.signum}
+        self.following.command_all({"command": "stop", "grace": grace, "cause": cause}, keep=True)
+        self.stop_limit = deadline(grace + STOP_MARGIN_S)
+        text = f"stopping all nodes (up to {grace:.0f} s; press Ctrl-C again to skip the wait)"
+        if self.stops_sent == 2:
+            text = f"stopping now; not finished: {', '.join(self._unfinished())}"
+        self.tell(Event("notice", self.record.run_id, {"text": text}))
+
+    def _save(self, status: dict[str, Any]) -> None:
+        """Write the record when something but log sizes has changed."""
+        essence = {key: value for key, value in status.items() if key != "ranks"}
+        if essence != self.saved:
+            self.saved = essence
+            self.store.save(replace(self.record, status=status))
+
+    def _detach(self) -> dict[str, Any]:
+        status = self.watch.status()
+        self.store.save(replace(self.record, status=status))
+        self.tell(Event("notice", self.record.run_id, {"text": "detached: the job goes on without this terminal"}))
+        return status
+
+    def _finish(self) -> dict[str, Any]:
+        status = self.watch.status()
+        status["logs"] = str(self.store.folder(self.record.run_id) / "logs")
+        status["incomplete"] = [host for host in self.watch.observed if host not in self.watch.finished]
+        self.store.save(replace(self.record, status=status))
+        self.tell(Event("ended", self.record.run_id, status))
+        return status
+
+
+def _files(node: NodeRecord) -> dict[str, Any]:
+    return {**{str(rank): {"offset": 0} for rank in node.ranks}, LAUNCHER: {"offset": 0}}

@@ -1,0 +1,162 @@
+"""Use case: any rank's log by its global number, from its host while that answers, else from what was gathered.
+
+Three ways to read: `refresh` brings the gathered copies up to date (only what is new travels), `tails` fetches
+the last lines alone, `follow` stays with a running job.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from clusterkit.events import Event
+from clusterkit.follow import Following, deadline
+from clusterkit.gathered import GatheredLogs
+from clusterkit.interrupts import Interrupts
+from clusterkit.remote.protocol import Remote
+from clusterkit.runs import ENDED, NodeRecord, RunRecord, RunStore
+from clusterkit.watch import Tell, Watch
+
+# A host that says nothing for this long while its logs are read is left out, and named.
+READ_LIMIT_S = 60.0
+_POLL_S = 0.2
+
+
+def complete(record: RunRecord, store: RunStore, rank: int) -> bool:
+    """True if the run is over and this rank's log was gathered to its last byte."""
+    if record.state not in ENDED or record.node_of(rank).host in record.status.get("incomplete", ["?"]):
+        return False
+    entry = next((each for each in record.status.get("ranks", []) if each["rank"] == rank), {"bytes": -1})
+    path = store.log(record.run_id, rank)
+    return (path.stat().st_size if path.exists() else 0) == entry["bytes"]
+
+
+def refresh(
+    record: RunRecord, ranks: Sequence[int], remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, tell: Tell
+) -> Watch:
+    """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found where."""
+    with GatheredLogs(lambda file: store.log(record.run_id, int(file))) as logs:
+        wanted = {str(rank): {"offset": logs.size(str(rank))} for rank in ranks}
+        watch = Watch(record, logs, tell)
+        _read_once(record, ranks, remotes, wanted, watch, interrupts)
+    return watch
+
+
+def tails(
+    record: RunRecord,
+    ranks: Sequence[int],
+    remotes: Mapping[str, Remote],
+    lines: int,
+    interrupts: Interrupts,
+    tell: Tell,
+) -> Watch:
+    """Tell the last lines of these ranks' logs, fetching nothing else."""
+    watch = Watch(record, None, tell)
+    _read_once(record, ranks, remotes, {str(rank): {"tail": lines} for rank in ranks}, watch, interrupts)
+    watch.close()
+    return watch
+
+
+def follow(
+    record: RunRecord,
+    ranks: Sequence[int],
+    remotes: Mapping[str, Remote],
+    lines: int | None,
+    interrupts: Interrupts,
+    tell: Tell,
+) -> Watch:
+    """Tell the last `lines` lines of each rank (None: all), then every new one, until the run ends.
+
+    Raises Interrupted on SIGINT; the job does not notice.
+    """
+    watch = Watch(record, None, tell)
+    start = {"offset": 0} if lines is None else {"tail": lines}
+    nodes, wanted = _wanted(record, ranks, {str(rank): start for rank in ranks})
+    with Following(nodes, remotes, wanted) as following:
+        while not _over(watch, nodes):
+            interrupts.check()
+            frame = following.next(_POLL_S)
+            if frame is not None:
+                watch.take(frame)
+    watch.close()
+    return watch
+
+
+def export(record: RunRecord, ranks: Sequence[int], store: RunStore, directory: Path) -> dict[int, Path]:
+    """Copy the gathered logs into a directory as `rank-0003.log`; the files written, by rank."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for rank in ranks:
+        source = store.log(record.run_id, rank)
+        if source.exists():
+            written[rank] = directory / source.name
+            shutil.copyfile(source, written[rank])
+    return written
+
+
+def why_nothing(record: RunRecord, rank: int, watch: Watch | None) -> str:
+    """Why there is no byte of a rank's log: never started, silent, gone from the host, or not reachable."""
+    node = record.node_of(rank)
+    place = f"rank {rank} on {node.host}"
+    if watch is None:
+        return f"{place} wrote nothing" if _started(record, rank) else f"{place} never started"
+    seen = watch.observed[node.host]
+    if not seen.reachable:
+        return f"{place}: nothing was gathered and the host does not answer now ({seen.error})"
+    entry = next((each for each in watch.state(node.host).get("ranks", []) if each["rank"] == rank), {})
+    if not entry.get("started_at"):
+        return f"{place} has not started yet" if record.state not in ENDED else f"{place} never started"
+    if entry.get("bytes"):
+        return f"{place}: its log {node.log_of(rank)} has gone from the host"
+    return f"{place} has written nothing yet" if not entry.get("ended_at") else f"{place} wrote nothing"
+
+
+def _started(record: RunRecord, rank: int) -> bool:
+    entry = next((each for each in record.status.get("ranks", []) if each["rank"] == rank), {})
+    return entry.get("exit_code") is not None or entry.get("signal") is not None
+
+
+def _wanted(
+    record: RunRecord, ranks: Sequence[int], files: Mapping[str, Mapping[str, int]]
+) -> tuple[list[NodeRecord], dict[str, dict[str, Mapping[str, int]]]]:
+    """The nodes that have these ranks, and which files to ask of each."""
+    nodes = [node for node in record.nodes if set(node.ranks) & set(ranks)]
+    return nodes, {node.host: {str(rank): files[str(rank)] for rank in node.ranks if rank in ranks} for node in nodes}
+
+
+def _read_once(
+    record: RunRecord,
+    ranks: Sequence[int],
+    remotes: Mapping[str, Remote],
+    files: Mapping[str, Mapping[str, int]],
+    watch: Watch,
+    interrupts: Interrupts,
+) -> None:
+    nodes, wanted = _wanted(record, ranks, files)
+    limit = deadline(READ_LIMIT_S)
+    with Following(nodes, remotes, wanted, wait=False) as following:
+        while not all(node.host in watch.finished or not watch.observed[node.host].reachable for node in nodes):
+            interrupts.check()
+            frame = following.next(_POLL_S)
+            if frame is not None:
+                watch.take(frame)
+                limit = deadline(READ_LIMIT_S)
+            if time.monotonic() > limit:
+                return
+
+
+def _over(watch: Watch, nodes: Sequence[NodeRecord]) -> bool:
+    """True once the hosts that are followed have sent their last byte, or the run is decided and they are gone."""
+    done = watch.decision["phase"] == "done" or watch.record.state in ENDED
+    return all(
+        node.host in watch.finished or (done and not watch.observed[node.host].reachable) for node in nodes
+    )
+
+
+def notice(record: RunRecord, text: str) -> Event:
+    """A sentence for the person who reads."""
+    return Event("notice", record.run_id, {"text": text})
+
+

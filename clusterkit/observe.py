@@ -1,0 +1,46 @@
+"""Use case: ask every host of a run how it stands, once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from clusterkit.errors import CommandFailed, HostError
+from clusterkit.remote import fan_out
+from clusterkit.remote.protocol import Remote
+from clusterkit.runs import NodeRecord, RunRecord
+from clusterkit.status import Observed, document
+from clusterkit.sync import agent_script
+
+
+def observe(
+    record: RunRecord,
+    remotes: Mapping[str, Remote],
+    *,
+    forks: int,
+    timeout: float,
+    cancel: threading.Event | None = None,
+) -> dict[str, Any]:
+    """The run's status document; a host that does not answer is `unobserved` in it, never an error here."""
+
+    def one(node: NodeRecord) -> Observed:
+        script = agent_script(node.python, node.run_dir, "state")
+        result = remotes[node.host].run(script, timeout=timeout, doing="reading the run's state")
+        try:
+            return Observed(json.loads(result.text.strip().splitlines()[-1]))
+        except (IndexError, ValueError):
+            raise CommandFailed(
+                node.host,
+                f"the run's directory {node.run_dir} does not answer: {result.last_lines(2) or 'no output'}",
+                "it was removed, or another user started the run",
+            ) from None
+
+    outcome = fan_out({node.host: node for node in record.nodes}, one, forks=forks, cancel=cancel)
+    missing = {host: Observed(None, _why(error)) for host, error in outcome.bad.items()}
+    return document(record, {**outcome.good, **missing})
+
+
+def _why(error: HostError) -> str:
+    return error.message

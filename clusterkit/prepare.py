@@ -1,0 +1,205 @@
+"""The first half of a launch: read the hosts, check them, and make the plan. Writes nothing anywhere.
+
+    order → facts (one round trip a host) → topology → checks → environments → plan, and the code to send
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clusterkit import envfile, plan, steps, topology
+from clusterkit.environment import Wishes, firewall
+from clusterkit.errors import ClusterkitError, ExitCode, FleetError, worst
+from clusterkit.events import Event
+from clusterkit.facts import Facts, gather
+from clusterkit.inventory.model import Settings
+from clusterkit.places import Home
+from clusterkit.plan import Plan, Request, Timeouts
+from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
+from clusterkit.remote import fan_out
+from clusterkit.remote.protocol import Remote
+from clusterkit.runs import new_run_id
+from clusterkit.steps import Verdict
+from clusterkit.sync import Manifest, collect, script_in, sync_name, sync_root
+from clusterkit.topology import Topology
+from clusterkit.watch import Tell
+
+FACTS_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for, before any host was asked. Sizes in bytes."""
+
+    inventory: Path
+    members: tuple[Settings, ...]
+    script: str
+    arguments: tuple[str, ...]
+    cwd: Path
+    nproc_per_node: int | None = None
+    devices: tuple[int, ...] | None = None
+    env: tuple[str, ...] = ()
+    env_file: Path | None = None
+    keep_proxy: bool = False
+    sync: bool = True
+    sync_limit_bytes: int = 200_000_000
+    check: bool = True
+    template: Path | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan that every check allows, and what is needed to carry it out. `secrets` are JSON texts, by alias."""
+
+    inventory: Path
+    plan: Plan
+    manifest: Manifest | None
+    settings: Mapping[str, Settings]
+    secrets: Mapping[str, str] = field(repr=False)
+    clock_offsets: Mapping[str, float]
+    versions: Mapping[str, str]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+
+class ChecksFailed(ClusterkitError):
+    """Checks tagged `launch` do not allow a start; nothing was changed on any host."""
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = tuple(verdict for verdict in verdicts if verdict.blocks)
+        hosts = {verdict.host for verdict in self.verdicts}
+        super().__init__(
+            f"{len(self.verdicts)} check{'s'[: len(self.verdicts) != 1]} failed on {len(hosts)} "
+            f"host{'s'[: len(hosts) != 1]}, so nothing was started",
+            "mend what is named above, or use --no-preflight if you know better",
+        )
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        """1 for a failure, 3 if only changes are pending."""
+        codes = {ExitCode.PENDING if verdict.status == "pending" else ExitCode.FAILED for verdict in self.verdicts}
+        return worst(codes)
+
+
+def prepare(
+    order: Order, remotes: Mapping[str, Remote], *, forks: int, cancel: threading.Event, tell: Tell
+) -> Prepared:
+    """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted."""
+    run_id = new_run_id(time.time())
+    wishes = _wishes(order)
+    root = sync_root(Path(order.script), order.cwd)
+    facts = _facts(order, remotes, forks, cancel, tell, run_id)
+    assigned = topology.build(
+        order.members, facts, run_id=run_id, nproc_per_node=order.nproc_per_node, devices=order.devices
+    )
+    verdicts = tuple(steps.check(order.members, facts, assigned.topology)) if order.check else ()
+    if any(verdict.blocks for verdict in verdicts):
+        raise ChecksFailed(verdicts)
+    manifest = _manifest(order, root) if order.sync else None
+    made, secrets = _plan(order, run_id, assigned.topology, facts, wishes, root)
+    return Prepared(
+        inventory=order.inventory,
+        plan=made,
+        manifest=manifest,
+        settings={each.alias: each for each in order.members},
+        secrets=secrets,
+        clock_offsets={alias: each.clock.offset_s for alias, each in facts.items() if each.clock},
+        versions=_versions(facts),
+        verdicts=verdicts,
+        notes=(*assigned.notes, *_removed(made), *(manifest.warnings if manifest else ())),
+    )
+
+
+def _wishes(order: Order) -> Wishes:
+    """The user's variables, read before any host is asked, so that a typing error costs nothing."""
+    return Wishes(
+        given=envfile.parse_assignments(order.env),
+        secrets=envfile.read(order.env_file) if order.env_file else {},
+        keep_proxy=order.keep_proxy,
+    )
+
+
+def _facts(
+    order: Order, remotes: Mapping[str, Remote], forks: int, cancel: threading.Event, tell: Tell, run_id: str
+) -> dict[str, Facts]:
+    waiting = [each.alias for each in order.members]
+
+    def done(alias: str) -> None:
+        waiting.remove(alias)
+        tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
+
+    def one(settings: Settings) -> Facts:
+        return gather(remotes[settings.alias], settings, LAUNCH, timeout=FACTS_TIMEOUT_S)
+
+    tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
+    jobs = {each.alias: each for each in order.members}
+    outcome = fan_out(jobs, one, forks=forks, cancel=cancel, on_done=done)
+    if outcome.bad:
+        raise FleetError(outcome.bad, "reading the hosts, so nothing was started")
+    return outcome.good
+
+
+def _manifest(order: Order, root: Path) -> Manifest:
+    without = [order.env_file] if order.env_file else []
+    needed = script_in(Path(order.script), order.cwd, root)
+    return collect(root, limit=order.sync_limit_bytes, needed=needed, without=without)
+
+
+def _plan(
+    order: Order, run_id: str, made: Topology, facts: Mapping[str, Facts], wishes: Wishes, root: Path
+) -> tuple[Plan, dict[str, str]]:
+    settings = {each.alias: each for each in order.members}
+    environments = {
+        node.alias: firewall(
+            made,
+            node,
+            run_id=run_id,
+            login=facts[node.alias][ENVIRONMENT].variables,
+            declared=settings[node.alias].env,
+            wishes=wishes,
+        )
+        for node in made.nodes
+    }
+    request = Request(
+        script=script_in(Path(order.script), order.cwd, root),
+        arguments=order.arguments,
+        root=root,
+        code=sync_name(root) if order.sync else None,
+        timeouts=order.timeouts,
+        template=order.template,
+    )
+    result = plan.make(run_id, made, order.members, environments, _versions(facts), _homes(facts), request)
+    secrets = {
+        alias: json.dumps({name: value.reveal() for name, value in each.secrets.items()})
+        for alias, each in environments.items()
+    }
+    return result, secrets
+
+
+def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:
+    homes = {}
+    for alias, each in facts.items():
+        disk = each.get(DISK)
+        homes[alias] = Home(each[HOST].home, each[HOST].uid, bool(disk and disk.network))
+    return homes
+
+
+def _versions(facts: Mapping[str, Facts]) -> dict[str, str]:
+    """Each host's Paddle version; "" where none was found (the checks say so, the plan refuses it)."""
+    found = {alias: each.get(PYTHON) for alias, each in facts.items()}
+    return {alias: each.paddle.version if each and each.paddle else "" for alias, each in found.items()}
+
+
+def _removed(made: Plan) -> list[str]:
+    """What was kept out of the job's environment, each variable once with the hosts that had it."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for node in made.nodes:
+        for name, why in node.environment.removed.items():
+            hosts.setdefault((name, why), []).append(node.alias)
+    return [f"kept {name} out of the job on {', '.join(where)}: it {why}" for (name, why), where in hosts.items()]

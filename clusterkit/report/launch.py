@@ -1,0 +1,116 @@
+"""A launch as people see it: what is waited for, each rank's lines, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clusterkit.events import Event
+from clusterkit.report.folding import fold
+from clusterkit.report.terminal import Words, rank_colour, write_line
+from clusterkit.selection import fold_ranks
+
+
+class LaunchReport:
+    """Shows events one by one; log lines go to stdout, everything else to stderr."""
+
+    def __init__(self, words: Words, *, quiet: bool) -> None:
+        self._words = words
+        self._quiet = quiet
+        self._hosts = 0
+        self._joined: list[str] = []
+        self._received = 0
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        handlers = {
+            "planned": self._on_planned,
+            "staged": self._on_staged,
+            "joined": self._on_joined,
+            "line": self._on_line,
+            "notice": self._on_notice,
+            "failed": self._on_failed,
+            "progress": self._on_progress,
+            "ended": self._on_ended,
+        }
+        handler = handlers.get(event.kind)
+        if handler is not None:
+            handler(event.data)
+
+    def _on_planned(self, data: Mapping[str, Any]) -> None:
+        nodes = data["nodes"]
+        self._hosts = len(nodes)
+        ranks = [rank for node in nodes for rank in node["ranks"]]
+        hosts = fold(node["host"] for node in nodes)
+        self._words.say(
+            f"run {data['run_id']}: {len(ranks)} rank{'s'[: len(ranks) != 1]} on {len(nodes)} "
+            f"node{'s'[: len(nodes) != 1]} ({hosts}), master {data['master']}",
+            "bold",
+        )
+
+    def _on_staged(self, data: Mapping[str, Any]) -> None:
+        self._received += int(data["received_bytes"])
+
+    def _on_joined(self, data: Mapping[str, Any]) -> None:
+        self._joined.append(data["host"])
+        if len(self._joined) == self._hosts:
+            self._words.say(f"all {self._hosts} nodes joined")
+
+    def _on_line(self, data: Mapping[str, Any]) -> None:
+        if not self._quiet:
+            self._words.clear()
+            show_line(data)
+
+    def _on_notice(self, data: Mapping[str, Any]) -> None:
+        self._words.say(str(data["text"]), "yellow")
+
+    def _on_failed(self, data: Mapping[str, Any]) -> None:
+        self._words.say(f"{data['host']}: {failure_sentence(data)}; stopping all nodes", "red")
+
+    def _on_progress(self, data: Mapping[str, Any]) -> None:
+        waiting = data.get("waiting")
+        if waiting:
+            self._words.progress(f"{data['doing']}: waiting for {fold(waiting)}")
+        elif data["doing"] == "starting":
+            missing = [node["host"] for node in data.get("status", {}).get("nodes", []) if node["host"] not in self._joined]
+            if missing:
+                self._words.progress(f"joining: waiting for {fold(missing)}")
+        elif data["doing"] == "stopping":
+            left = [node["host"] for node in data["status"]["nodes"] if node["state"] not in ("ended", "lost")]
+            self._words.progress(f"stopping: waiting for {fold(left)}")
+
+    def _on_ended(self, data: Mapping[str, Any]) -> None:
+        self._words.clear()
+        root = data.get("root")
+        if root and root["lines"]:
+            self._words.insist(f"last lines of rank {root['rank']} on {root['host']}:")
+            for line in root["lines"]:
+                self._words.insist(f"  {line}")
+        if data.get("incomplete"):
+            ranks = [entry["rank"] for entry in data["ranks"] if entry["host"] in data["incomplete"]]
+            hosts = fold(data["incomplete"])
+            self._words.insist(f"logs of ranks {fold_ranks(ranks)} are incomplete: {hosts} did not answer at the end", "yellow")
+        self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
+        self._words.insist(*ending(data))
+
+
+def show_line(data: Mapping[str, Any]) -> None:
+    """One log line with its rank and host in front."""
+    write_line(f"[{data['rank']} {data['host']}]", rank_colour(int(data["rank"])), data["bytes"])
+
+
+def failure_sentence(failure: Mapping[str, Any]) -> str:
+    """What a node reported as its first failure."""
+    if failure.get("kind") == "rank":
+        signal = failure.get("signal")
+        how = f"was killed by signal {signal}" if signal else f"exited with {failure.get('exit_code')}"
+        return f"rank {failure.get('rank')} {how}"
+    return f"{failure.get('kind')} failure: {failure.get('detail')}"
+
+
+def ending(status: Mapping[str, Any]) -> tuple[str, str]:
+    """The last line of a launch and its colour: how the run ended, and on which host and rank."""
+    state, run_id = status["state"], status["run_id"]
+    if state == "succeeded":
+        return f"run {run_id} succeeded", "green"
+    return f"run {run_id} {state} (exit {status['exit_code']}): {status['reason']}", "red"
