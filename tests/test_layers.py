@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "clusterkit"
 LAYERS = (
     {"__main__"},
     {"cli", "report"},
-    {"fleet", "follow", "launch", "logs", "observe", "status", "stop", "watch"},
+    {"fleet", "follow", "launch", "logs", "observe", "prepare", "status", "stop", "watch"},
     {
         *{
             "dialects",
