@@ -1,0 +1,336 @@
+"""Facts: one shell script out, one round trip, one value (or one reason) a probe back.
+
+A probe may hang (a dead mount, a stuck driver), even beyond SIGKILL. So each one runs in a child of its own
+whose output goes to a file; the script waits for the file that says "finished" or for the probe's own time
+limit, and nothing of ours ever waits on a pipe that such a child holds. All probes run side by side.
+
+    script(settings, probes, token)          what travels
+    TOKEN start 1790000000.123456789         what comes back, among whatever else the shell printed
+    TOKEN fact NAME STATUS ENCODING STDOUT STDERR
+    TOKEN end 1790000000.345678901
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from clusterkit.errors import CommandFailed, HostError
+from clusterkit.inventory.model import Settings
+from clusterkit.remote.protocol import Remote
+
+T = TypeVar("T")
+
+NOT_FOUND = 127
+TIMED_OUT = 124
+TOO_MUCH_OUTPUT = 153  # 128 + SIGXFSZ: the probe ran into `ulimit -f`
+
+# A clock that is known no better than this is measured once more, on the connection that is now warm.
+CLOCK_ERROR_WANTED_S = 0.2
+
+
+@dataclass(frozen=True)
+class Output:
+    """How one probe ended: exit status, stdout and stderr as text (undecodable bytes replaced)."""
+
+    status: int
+    stdout: str
+    stderr: str = ""
+
+    def pairs(self) -> dict[str, str]:
+        """The lines `key=value` of stdout; the last of equal keys wins, other lines are dropped."""
+        lines = (line.partition("=") for line in self.stdout.splitlines())
+        return {key: value for key, equals, value in lines if equals}
+
+
+@dataclass(frozen=True)
+class Probe(Generic[T]):
+    """One question to a host: shell text, and a pure parser of what it prints.
+
+    `shell` is POSIX sh (dash, busybox); a callable gets the host's settings and must quote what it takes
+    from them. `parse` raises ValueError or KeyError for output that it does not understand. `accepts` are
+    the exit statuses that `parse` understands. `timeout` is in whole seconds.
+    """
+
+    name: str
+    shell: str | Callable[[Settings], str]
+    parse: Callable[[Output], T]
+    timeout: int = 5
+    accepts: tuple[int, ...] = (0,)
+
+    def text(self, settings: Settings) -> str:
+        """The shell text for this host."""
+        return self.shell if isinstance(self.shell, str) else self.shell(settings)
+
+
+class ProbeFailed(HostError):
+    """A probe gave no value: `status` is 127 (not found), 124 (timed out), or what it ended with."""
+
+    def __init__(self, host: str, probe: str, status: int, message: str) -> None:
+        super().__init__(host, message)
+        self.probe = probe
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The host's clock minus this machine's, in seconds, and how wrong that may be at most."""
+
+    offset_s: float
+    error_s: float
+
+    @property
+    def certain_s(self) -> float:
+        """By how much the two clocks differ at least."""
+        return max(0.0, abs(self.offset_s) - self.error_s)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One host's facts. `facts[PROBE]` is that probe's value, typed, or raises its ProbeFailed."""
+
+    host: str
+    values: Mapping[str, Any] = field(repr=False)
+    clock: Clock | None = None
+
+    def __getitem__(self, probe: Probe[T]) -> T:
+        """The probe's value. Raises ProbeFailed; KeyError if the probe was not among those gathered."""
+        value: T | ProbeFailed = self.values[probe.name]
+        if isinstance(value, ProbeFailed):
+            raise value
+        return value
+
+    def get(self, probe: Probe[T]) -> T | None:
+        """The probe's value, None if it failed."""
+        return None if self.failure(probe) else self[probe]
+
+    def failure(self, probe: Probe[Any]) -> ProbeFailed | None:
+        """Why there is no value, None if there is one."""
+        value = self.values[probe.name]
+        return value if isinstance(value, ProbeFailed) else None
+
+
+def gather(
+    remote: Remote, settings: Settings, probes: Sequence[Probe[Any]], *, timeout: float = 60.0
+) -> Facts:
+    """Every probe's value or failure, and the host's clock, in one round trip.
+
+    Raises Unreachable and HostTimeout as `Remote.run` does, and CommandFailed if the host's shell did not
+    get to the end of the script (no place for a temporary file, no way to encode what was read).
+    """
+    token = secrets.token_hex(8)
+    sent = time.time()
+    result = remote.run(script(settings, probes, token), timeout=timeout, doing="facts")
+    received = time.time()
+    answer = read(result.text, token)
+    if answer.ended is None or answer.started is None:
+        reason = answer.error or result.last_lines(3) or f"exit status {result.status}"
+        hint = "facts need a POSIX shell that may write to /dev/shm, $TMPDIR, /tmp or the home directory"
+        raise CommandFailed(remote.alias, f"the facts of {remote.alias} could not be read: {reason}", hint)
+    clock = offset(sent, answer.started, answer.ended, received)
+    if clock.error_s > CLOCK_ERROR_WANTED_S:
+        clock = sharper(clock, remote, token, timeout)
+    return Facts(remote.alias, interpret(remote.alias, answer.outputs, probes), clock)
+
+
+def interpret(host: str, outputs: Mapping[str, Output], probes: Sequence[Probe[Any]]) -> dict[str, Any]:
+    """Each probe's value, or its ProbeFailed, by the probe's name (pure)."""
+    return {probe.name: _value(host, probe, outputs.get(probe.name)) for probe in probes}
+
+
+def _value(host: str, probe: Probe[T], output: Output | None) -> T | ProbeFailed:
+    if output is None:
+        return ProbeFailed(host, probe.name, 1, f"{probe.name}: the host sent no answer")
+    if output.status not in probe.accepts:
+        return ProbeFailed(host, probe.name, output.status, f"{probe.name}: {_reason(probe, output)}")
+    try:
+        return probe.parse(output)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        # The output itself stays out of the message: an environment holds secrets.
+        return ProbeFailed(
+            host, probe.name, output.status, f"{probe.name}: the answer was not understood ({error!r})"
+        )
+
+
+def _reason(probe: Probe[Any], output: Output) -> str:
+    said = (output.stderr.strip() or output.stdout.strip()).splitlines()
+    if output.status == TIMED_OUT:
+        return f"no answer within {probe.timeout} s"
+    if output.status == TOO_MUCH_OUTPUT:
+        return "printed more than 1 MB"
+    return said[-1][:300] if said else f"exit status {output.status}"
+
+
+# --- the clock -------------------------------------------------------------------------------------
+
+
+def offset(sent: float, started: tuple[float, float], ended: tuple[float, float], received: float) -> Clock:
+    """The offset that fits: started after `sent`, ended before `received`.
+
+    The host's times come with their resolution, in seconds.
+    """
+    at_least = ended[0] - received
+    at_most = started[0] + started[1] - sent
+    return Clock((at_least + at_most) / 2, abs(at_most - at_least) / 2)
+
+
+def sharper(clock: Clock, remote: Remote, token: str, timeout: float) -> Clock:
+    """The better of `clock` and one more measurement, which no longer has to wait for a connection."""
+    sent = time.time()
+    result = remote.run(f"{_NOW}\necho {token} start $(now)\n", timeout=timeout, doing="clock")
+    received = time.time()
+    started = read(result.text, token).started
+    if started is None:
+        return clock
+    return min(clock, offset(sent, started, started, received), key=lambda measured: measured.error_s)
+
+
+# --- what comes back -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the script printed between whatever else the shell printed. Times are (seconds, resolution)."""
+
+    started: tuple[float, float] | None = None
+    ended: tuple[float, float] | None = None
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    error: str = ""
+
+
+def read(text: str, token: str) -> Answer:
+    """The frames that carry `token`; every other line (banner, noisy profile) is dropped."""
+    times: dict[str, tuple[float, float]] = {}
+    outputs: dict[str, Output] = {}
+    error = ""
+    for kind, words in _frames(text, token):
+        if kind == "fact" and len(words) == 5:
+            name, status, encoding, out, err = words
+            outputs[name] = Output(int(status), _decoded(encoding, out), _decoded(encoding, err))
+        elif kind == "error":
+            error = " ".join(words)
+        elif words:
+            times[kind] = _seconds(words[0])
+    return Answer(times.get("start"), times.get("end"), outputs, error)
+
+
+def _frames(text: str, token: str) -> Iterator[tuple[str, list[str]]]:
+    pattern = re.compile(rf"^{re.escape(token)} (start|fact|error|end) (.*)$", re.MULTILINE)
+    for match in pattern.finditer(text):
+        yield match[1], match[2].split()
+
+
+def _decoded(encoding: str, word: str) -> str:
+    if word == "-":
+        return ""
+    try:
+        data = bytes.fromhex(word) if encoding == "hex" else base64.b64decode(word)
+    except (ValueError, binascii.Error):
+        return ""
+    return data.decode("utf-8", "replace")
+
+
+def _seconds(text: str) -> tuple[float, float]:
+    """`date +%s.%N`, with its resolution: where %N is not known (busybox), whole seconds."""
+    whole, _, fraction = text.partition(".")
+    return (float(text), 0.0) if fraction.isdigit() else (float(whole), 1.0)
+
+
+# --- what travels ----------------------------------------------------------------------------------
+
+_NOW = "now() { date +%s.%N; }"
+
+# Seconds since boot, and without /proc since 1970: only differences are used.
+_PROLOGUE = r"""
+umask 077
+uptime() {
+    if { read -r up _ </proc/uptime; } 2>/dev/null; then up=${up%%.*}; else up=$(date +%s); fi
+}
+dir=
+for base in /dev/shm "${TMPDIR:-/tmp}" /tmp "${HOME:-/}"; do
+    dir=$base/clusterkit-facts-$token
+    if mkdir "$dir" 2>/dev/null; then
+        { echo written >"$dir/probe"; } 2>/dev/null
+        [ -s "$dir/probe" ] && break
+        rm -rf "$dir"
+    fi
+    dir=
+done
+if [ -z "$dir" ]; then echo "$token error no directory for temporary files can be written"; exit 1; fi
+if command -v base64 >/dev/null 2>&1; then
+    encoding=base64; encode() { base64 <"$1"; }
+elif command -v od >/dev/null 2>&1; then
+    encoding=hex; encode() { od -An -v -tx1 <"$1"; }
+elif command -v python3 >/dev/null 2>&1; then
+    encoding=base64; encode() { python3 -c 'import base64, sys
+print(base64.b64encode(sys.stdin.buffer.read()).decode())' <"$1"; }
+else
+    rm -rf "$dir"; echo "$token error none of base64, od and python3 is there"; exit 1
+fi
+kill_tree() {
+    for stat in /proc/[0-9]*/stat; do
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        parent=${line##*) }; parent=${parent#* }; parent=${parent%% *}
+        if [ "$parent" = "$1" ]; then kill_tree "${line%% *}"; fi
+    done
+    kill -KILL "$1" 2>/dev/null
+}
+waiting=
+clean() {
+    for item in $waiting; do kill_tree "${item##*:}"; done
+    rm -rf "$dir"
+}
+trap clean EXIT
+trap 'exit 143' HUP INT TERM
+ask() {
+    (
+        ulimit -f 2048 2>/dev/null
+        sh -c "$3" </dev/null >"$dir/$1.out" 2>"$dir/$1.err"
+        echo $? >"$dir/$1.status"
+    ) </dev/null >/dev/null 2>&1 &
+    names="$names $1"
+    waiting="$waiting $1:$2:$!"
+}
+names=
+uptime; began=$up
+"""
+
+_EPILOGUE = r"""
+pause=0.02
+while [ -n "$waiting" ]; do
+    uptime; passed=$((up - began)); still=
+    for item in $waiting; do
+        name=${item%%:*}; limit=${item#*:}; limit=${limit%:*}
+        if [ -s "$dir/$name.status" ]; then continue; fi
+        if [ "$passed" -le "$limit" ]; then still="$still $item"; continue; fi
+        kill_tree "${item##*:}"
+        echo 124 >"$dir/$name.status"
+    done
+    waiting=$still
+    if [ -n "$waiting" ]; then sleep $pause 2>/dev/null || sleep 1; pause=0.05; fi
+done
+# shellcheck disable=SC2046  # the words of the lines are meant to be joined
+word() { if [ -s "$1" ]; then printf ' '; printf '%s' $(encode "$1"); else printf ' -'; fi; }
+for name in $names; do
+    read -r status <"$dir/$name.status"
+    printf '%s fact %s %s %s' "$token" "$name" "$status" "$encoding"
+    word "$dir/$name.out"
+    word "$dir/$name.err"
+    echo
+done
+echo "$token end $(now)"
+"""
+
+
+def script(settings: Settings, probes: Sequence[Probe[Any]], token: str) -> str:
+    """A POSIX sh script that asks all probes side by side and prints a frame for each; changes nothing."""
+    asked = [f"ask {probe.name} {probe.timeout} {shlex.quote(probe.text(settings))}" for probe in probes]
+    first = f'token={shlex.quote(token)}\n{_NOW}\necho "$token start $(now)"'
+    return "\n".join([first, _PROLOGUE.strip(), *asked, _EPILOGUE.strip(), ""])

@@ -1,0 +1,49 @@
+"""What clusterkit asks a host, one file a topic. Add a probe: see docs/steps.md.
+
+`LAUNCH` is what starting a job on bare hosts needs: pass it to `facts.gather`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clusterkit.facts import Probe
+from clusterkit.probes.disk import DISK, SCRATCH
+from clusterkit.probes.environment import ENVIRONMENT
+from clusterkit.probes.gpu import GPUS
+from clusterkit.probes.host import HOST
+from clusterkit.probes.kernel import KERNEL
+from clusterkit.probes.listening import LISTENING
+from clusterkit.probes.name import NAME
+from clusterkit.probes.network import NETWORK
+from clusterkit.probes.python import PYTHON
+from clusterkit.probes.runs import RUNS
+
+LAUNCH: tuple[Probe[Any], ...] = (
+    HOST,
+    ENVIRONMENT,
+    NETWORK,
+    NAME,
+    LISTENING,
+    KERNEL,
+    DISK,
+    SCRATCH,
+    PYTHON,
+    GPUS,
+    RUNS,
+)
+
+__all__ = [
+    "DISK",
+    "ENVIRONMENT",
+    "GPUS",
+    "HOST",
+    "KERNEL",
+    "LAUNCH",
+    "LISTENING",
+    "NAME",
+    "NETWORK",
+    "PYTHON",
+    "RUNS",
+    "SCRATCH",
+]

@@ -1,0 +1,80 @@
+"""What the kernel and the login's limits give: ports, CPUs, memory, open files, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from clusterkit.facts import Output, Probe
+from clusterkit.inventory.model import PortRange
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """Bytes, and numbers of things; None is "unlimited" for a limit and "not known" for a size."""
+
+    ephemeral: PortRange
+    reserved: tuple[PortRange, ...]
+    first_unprivileged_port: int
+    cpus: int
+    memory: int | None
+    memory_available: int | None
+    open_files: int | None
+    open_files_hard: int | None
+    locked_memory: int | None
+    shm_size: int | None
+    shm_free: int | None
+
+
+_SHELL = r"""
+value() { if { read -r line <"$2"; } 2>/dev/null; then echo "$1=$line"; fi; }
+value ephemeral /proc/sys/net/ipv4/ip_local_port_range
+value reserved /proc/sys/net/ipv4/ip_local_reserved_ports
+value unprivileged /proc/sys/net/ipv4/ip_unprivileged_port_start
+echo "cpus=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
+while read -r name amount rest; do
+    case $name in MemTotal: | MemAvailable:) echo "${name%:}=$amount" ;; esac
+done 2>/dev/null </proc/meminfo
+echo "open_files=$(ulimit -Sn)"
+echo "open_files_hard=$(ulimit -Hn)"
+echo "locked_memory=$(ulimit -Sl 2>/dev/null)"
+LC_ALL=C df -Pk /dev/shm 2>/dev/null | while read -r system size used free rest; do
+    case $size in *[!0-9]*) ;; *) echo "shm_size=$size"; echo "shm_free=$free" ;; esac
+done
+exit 0
+"""
+
+
+def _parse(output: Output) -> KernelFacts:
+    found = output.pairs()
+    first, last = found.get("ephemeral", "32768 60999").split()
+    return KernelFacts(
+        ephemeral=PortRange(int(first), int(last)),
+        reserved=tuple(_ranges(found.get("reserved", ""))),
+        first_unprivileged_port=int(found.get("unprivileged", "1024")),
+        cpus=int(found["cpus"]),
+        memory=_kilobytes(found.get("MemTotal")),
+        memory_available=_kilobytes(found.get("MemAvailable")),
+        open_files=_limit(found["open_files"]),
+        open_files_hard=_limit(found["open_files_hard"]),
+        locked_memory=_kilobytes(found["locked_memory"]),
+        shm_size=_kilobytes(found.get("shm_size")),
+        shm_free=_kilobytes(found.get("shm_free")),
+    )
+
+
+def _ranges(text: str) -> Iterator[PortRange]:
+    for part in text.split(",") if text.strip() else ():
+        first, _, last = part.strip().partition("-")
+        yield PortRange(int(first), int(last or first))
+
+
+def _limit(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _kilobytes(text: str | None) -> int | None:
+    return int(text) * 1024 if text and text.isdigit() else None
+
+
+KERNEL = Probe("kernel", _SHELL, _parse)

@@ -1,0 +1,119 @@
+"""The interpreter of a bare host: its version, its Paddle, and what only a program can try."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clusterkit.facts import Output, Probe
+from clusterkit.inventory.model import Settings
+from clusterkit.probes.disk import shell_path
+
+
+@dataclass(frozen=True)
+class Paddle:
+    """An installed Paddle, from its package metadata; `cuda` and `nccl` are "" for a build without GPUs."""
+
+    distribution: str
+    version: str
+    cuda: str = ""
+    nccl: str = ""
+
+    @property
+    def for_gpu(self) -> bool:
+        """True for a build that can use NVIDIA GPUs."""
+        return bool(self.cuda) or self.distribution == "paddlepaddle-gpu"
+
+
+@dataclass(frozen=True)
+class PythonFacts:
+    """`path` is what the host's PATH makes of the inventory's `python`, links kept (a venv needs them).
+
+    `libgomp` is None where ctypes cannot be used. `binds` has each IPv4 address of the host, with "" where a
+    socket could be bound to it, and otherwise the reason.
+    """
+
+    path: str
+    version: tuple[int, int, int]
+    paddle: Paddle | None
+    libgomp: bool | None
+    binds: Mapping[str, str]
+
+
+# Runs on the host under whatever `python` is there (3.6 and newer): no new syntax. Paddle is not imported:
+# that takes seconds and 300 MB, and fails where only the launch environment is complete.
+_PROGRAM = r"""
+import sys
+if sys.version_info < (3, 6):
+    sys.stdout.write("version=%d.%d.%d\n" % sys.version_info[:3])
+    sys.exit(0)
+import glob, json, os, re, socket
+paddle = None
+for folder in sys.path:
+    for info in sorted(glob.glob(os.path.join(glob.escape(folder or "."), "paddlepaddle*-*.*-info"))):
+        name = re.match(r"(paddlepaddle[^-]*)-(.+)\.(?:dist|egg)-info$", os.path.basename(info))
+        if name and paddle is None:
+            paddle = {"distribution": name.group(1).replace("_", "-"), "version": name.group(2).split("-")[0]}
+            try:
+                with open(os.path.join(folder, "paddle", "version", "__init__.py")) as text:
+                    said = dict(re.findall(r"^(\w+)\s*=\s*'([^'\n]*)'", text.read(), re.M))
+            except (IOError, UnicodeDecodeError):
+                said = {}
+            for key in ("cuda", "nccl"):
+                value = said.get(key + "_version", "")
+                paddle[key] = "" if value in ("False", "None", "0") else value
+try:
+    import ctypes
+    try:
+        ctypes.CDLL("libgomp.so.1")
+        libgomp = True
+    except OSError:
+        libgomp = False
+except ImportError:
+    libgomp = None
+try:
+    with open("/proc/net/fib_trie") as text:
+        ips = re.findall(r"\|-- (\d+(?:\.\d+){3})\n\s+/32 host LOCAL", text.read())
+except IOError:
+    ips = []
+binds = {}
+for ip in sorted(set(ips + sys.argv[1:]))[:256]:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind((ip, 0))
+        binds[ip] = ""
+    except (OSError, socket.error) as error:
+        binds[ip] = os.strerror(error.errno) if error.errno else str(error)
+    listener.close()
+version = list(sys.version_info[:3])
+print(json.dumps({"version": version, "paddle": paddle, "libgomp": libgomp, "binds": binds}))
+"""
+
+_SHELL = r"""
+path=$(command -v "$python") || { echo "$python: not found" >&2; exit 127; }
+case $path in /*) ;; *) path=$PWD/$path ;; esac
+echo "$path"
+"""
+
+
+def _shell(settings: Settings) -> str:
+    wanted = [settings.node_ip] if settings.node_ip else []
+    call = shlex.join(["-c", _PROGRAM, *wanted])
+    return f'python={shell_path(settings.python)}\n{_SHELL}exec "$path" {call}\n'
+
+
+def _parse(output: Output) -> PythonFacts:
+    path, answer = output.stdout.split("\n", 1)
+    if answer.startswith("version="):
+        major, minor, micro = map(int, answer.strip()[len("version=") :].split("."))
+        return PythonFacts(path, (major, minor, micro), None, None, {})
+    said = json.loads(answer.strip().splitlines()[-1])
+    major, minor, micro = said["version"]
+    paddle = Paddle(**said["paddle"]) if said["paddle"] else None
+    return PythonFacts(path, (major, minor, micro), paddle, said["libgomp"], said["binds"])
+
+
+# An environment on NFS that nobody has read yet takes its time.
+PYTHON = Probe("python", _shell, _parse, timeout=20)
