@@ -28,7 +28,7 @@ ROOT = Account("root", 0, 0, "/root")
 
 
 def account_of(user: User | None, passwd: str) -> Account:
-    """Root, or the user with the number that this machine's passwd has for it, else the first free one from 1000."""
+    """Root, or the user; its number is the one it has on this machine, else the first free one from 1000."""
     if user is None or user.name == "root":
         return ROOT
     entries = [line.split(":") for line in passwd.splitlines() if line.count(":") == 6]

@@ -37,7 +37,7 @@ def kill(there: SandboxState, name: str) -> SandboxState:
 
 
 def revive(there: SandboxState, spec: SandboxSpec, name: str) -> SandboxState:
-    """A killed host runs again with the same address and host key, and an empty disk; a running one is left alone."""
+    """A killed host runs again: same address, same host key, empty disk. A running one is left alone."""
     one = there.host(name)
     if one.init is not None and processes.alive(one.init):
         return there
@@ -45,7 +45,7 @@ def revive(there: SandboxState, spec: SandboxSpec, name: str) -> SandboxState:
 
 
 def set_cables(there: SandboxState, name: str, position: Literal["up", "down"], which: int | None) -> None:
-    """All cables of the host, or the one of network `which` (0 leads to the controller), are pulled or back."""
+    """All cables of the host, or that of network `which` (0 leads to the controller), are pulled or back."""
     running(there, name)
     names, number = names_of(there.name), _number(there, name)
     for index in range(len(there.subnets)) if which is None else (which,):
@@ -60,7 +60,7 @@ def set_controller(there: SandboxState, name: str, reachable: bool) -> None:
 
 
 def sshd(there: SandboxState, name: str, action: SshdAction) -> None:
-    """The listening sshd is as asked when this returns; sessions that are open go on (`pause` stops them too)."""
+    """The listening sshd is as asked when this returns; sessions that are open go on."""
     init = running(there, name)
     if action in ("stop", "restart"):
         os.kill(init.pid, signal.SIGUSR2)
@@ -73,7 +73,7 @@ def sshd(there: SandboxState, name: str, action: SshdAction) -> None:
 
 
 def new_host_key(there: SandboxState, name: str) -> None:
-    """sshd shows a key that no known_hosts file has, as after a reinstallation; the inventory's file is left as it is."""
+    """sshd shows a key that no known_hosts file has, as after a reinstallation."""
     init = running(there, name)
     key = keys.new_key(state.directory(there.name) / "keys", name)
     for source, target, mode in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from clusterkit.sandbox.processes import Identity
 from clusterkit.sandbox.rootfs import SSHD_LOG, HostPlan
 
 INIT = Path(__file__).with_name("init.py")
-# argv[0] of every init, followed by the sandbox's state directory and the host: how a crashed one is found again.
+# argv[0] of every init. With the sandbox's mark at the end, this is how a crashed one is found again.
 MARK = "clusterkit-sandbox-init"
 SSHD_LIMIT = 20.0
 
@@ -23,7 +24,7 @@ SSHD_LIMIT = 20.0
 def start_init(plan: HostPlan, directory: Path) -> Identity:
     """The host runs and its sshd has been started."""
     done = subprocess.run(
-        [MARK, "-I", "-S", "-B", str(INIT), str(directory), plan.hostname],
+        [MARK, "-I", "-S", "-B", str(INIT), plan.hostname, mark_of(directory)],
         executable=sys.executable,
         input=json.dumps(plan.to_json()),
         capture_output=True,
@@ -47,12 +48,17 @@ def start_init(plan: HostPlan, directory: Path) -> Identity:
     return found
 
 
+def mark_of(directory: Path) -> str:
+    """The sandbox's name and a digest of its state directory: a host's `ps` does not tell where that is."""
+    return f"{directory.name}@{hashlib.sha256(str(directory).encode()).hexdigest()[:12]}"
+
+
 def inits_of(directory: Path) -> tuple[Identity, ...]:
     """Every init of that sandbox that runs, whatever its state file says."""
     found = []
     for pid in processes.pids():
         argv = processes.argv(pid)
-        if argv[:1] == (MARK,) and str(directory) in argv:
+        if argv[:1] == (MARK,) and argv[-1] == mark_of(directory):
             one = processes.identity(pid)
             if one is not None:
                 found.append(one)

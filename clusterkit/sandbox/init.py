@@ -1,11 +1,15 @@
 """A sandbox host from its first process on. Run as a program; needs Linux, root, the standard library.
 
 stdin is one JSON document (see `rootfs.HostPlan`), stdout gets one: `{"pid": N}` or `{"error": TEXT}`.
-The program enters the network namespace, makes the others, and forks. The child becomes the host's init: it builds
-the root file system, starts sshd and reaps. SIGUSR1 starts sshd where it is not running, SIGUSR2 stops it (sessions go on).
+The program enters the network namespace, makes the others, and forks. The child becomes the host's init: it
+builds the root file system, starts sshd and reaps. SIGUSR1 starts sshd where it is not running, SIGUSR2 stops
+it (its sessions go on).
 
 Everything is imported before the root changes: afterwards the interpreter's files may be out of sight.
 """
+
+# pathlib would lengthen each host's start.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH112, PTH114, PTH118, PTH120, PTH208
 
 from __future__ import annotations
 

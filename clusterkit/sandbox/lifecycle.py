@@ -36,7 +36,7 @@ def names_of(name: str) -> Names:
 
 
 def up(spec: SandboxSpec, inventory: Path) -> Outcome:
-    """Every host of the spec runs and answers, and the inventory names it. Nothing is left where that failed."""
+    """Every host runs and answers, and the inventory names it; nothing is left where that failed."""
     requirements.check(spec)
     access.check_inventory_path(inventory)
     with state.locked(spec.name):
@@ -53,7 +53,7 @@ def up(spec: SandboxSpec, inventory: Path) -> Outcome:
 
 
 def down(name: str, *, forget: bool = False) -> Outcome:
-    """Nothing of the sandbox runs, is mounted or has an interface; keys and addresses are kept unless `forget`."""
+    """Nothing of the sandbox is left but its keys and addresses; with `forget` they go too."""
     requirements.check()
     if not state.directory(name).is_dir() and not _left_over(name):
         return Outcome(SandboxState(name, "down"), (f"there is no sandbox {name}",))

@@ -111,7 +111,7 @@ def make_bridges(names: Names, subnets: Sequence[str]) -> None:
 
 
 def plug_in(names: Names, hosts: Sequence[tuple[int, str, Sequence[str]]]) -> None:
-    """Each host (number, name, addresses) has its namespace, eth0, eth1 … with its address, and a cable each."""
+    """Each host (number, name, addresses) has its namespace with eth0, eth1 …, and a cable for each."""
     lines = []
     for number, host, addresses in hosts:
         netns = names.netns(host)
@@ -150,7 +150,7 @@ def cables_down(names: Names) -> frozenset[str]:
 
 
 def block_controller(names: Names, host: str, subnet: str) -> None:
-    """What the host would answer to this machine is dropped without a word; its other peers notice nothing."""
+    """What the host would answer to this machine is dropped without a word; other hosts notice nothing."""
     _batch([f"route replace blackhole {controller_address(subnet)}/32"], netns=names.netns(host))
 
 

@@ -65,9 +65,9 @@ def argv(pid: int) -> tuple[str, ...]:
 
 def pids() -> Iterator[int]:
     """All processes of this machine."""
-    for entry in os.listdir(PROC):
-        if entry.isdigit():
-            yield int(entry)
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit():
+            yield int(entry.name)
 
 
 def on_host(init: Identity) -> tuple[HostProcess, ...]:
@@ -116,7 +116,7 @@ def _stat(pid: int) -> list[str] | None:
 
 def _namespace(pid: int) -> str | None:
     try:
-        return os.readlink(PROC / str(pid) / "ns" / "pid")
+        return str((PROC / str(pid) / "ns" / "pid").readlink())
     except OSError:
         return None
 

@@ -23,7 +23,7 @@ SFTP_SERVER = "/usr/lib/openssh/sftp-server"
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What `init` reads from stdin. Paths of this machine: netns, staging, binds' sources. All others are the host's."""
+    """What `init` reads from stdin. `netns`, `staging` and the binds' sources are paths of this machine."""
 
     hostname: str
     netns: str
@@ -68,13 +68,13 @@ def make_plan(host: HostSpec, netns: str, host_key: Path, around: Surroundings) 
         hide=around.hide,
         binds=around.binds,
         empty=around.empty,
-        remove=("/etc/ssh/sshd_config.d", *_foreign_host_keys()),
+        remove=("/etc/ssh/sshd_config.d", "/.dockerenv", *_foreign_host_keys()),
         directories=_directories(account, host),
         files=(
             *_system_files(host, around),
             *_account_files(host, account, around),
             *_ssh_files(host, account, host_key, around.user_key),
-            *gpu.files(host.gpus, around.python),
+            *gpu.files(host.name, host.gpus, around.python),
             *(File(path, content) for path, content in host.files.items()),
         ),
         sshd=(path_of("sshd"), "-D", "-f", SSHD_CONFIG, "-E", SSHD_LOG),
@@ -100,7 +100,7 @@ def hosts_file(host: HostSpec, addresses: Mapping[str, str]) -> str:
 
 
 def sshd_config(host: HostSpec) -> str:
-    """sshd's defaults, but for what a sandbox needs; `host.sshd_config` comes first, and sshd obeys the first."""
+    """sshd's defaults, but for what a sandbox needs; `host.sshd_config` comes first, so that it wins."""
     password = host.user is not None and host.user.password is not None
     lines = [
         *host.sshd_config,
@@ -146,7 +146,7 @@ def _system_files(host: HostSpec, around: Surroundings) -> tuple[File, ...]:
 def _account_files(host: HostSpec, account: accounts.Account, around: Surroundings) -> tuple[File, ...]:
     texts = dict(around.texts)
     texts["shadow"] = accounts.with_account(texts["shadow"], accounts.shadow_line("root", None))
-    files = []
+    files: list[File] = []
     if host.shell is not None:
         texts["passwd"] = accounts.with_account(
             texts["passwd"], accounts.passwd_line(accounts.ROOT, host.shell)

@@ -21,7 +21,7 @@ Condition = Literal["running", "cut", "killed", "died"]
 
 @dataclass(frozen=True)
 class HostStatus:
-    """A host as it is now. `cut` are the networks whose cable is pulled. Process numbers are this machine's."""
+    """A host as it is now. `cut`: the networks whose cable is pulled. Process numbers are this machine's."""
 
     name: str
     address: str

@@ -164,9 +164,8 @@ def differences(there: SandboxSpec, asked: SandboxSpec) -> tuple[str, ...]:
         if changed:
             old, new = changed[0]
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-            found.append(
-                f"{name} of {old.name}{more} is {_shown(getattr(old, name))}, not {_shown(getattr(new, name))}"
-            )
+            there_is, wanted = _shown(getattr(old, name)), _shown(getattr(new, name))
+            found.append(f"{name} of {old.name}{more} is {there_is}, not {wanted}")
     return tuple(found)
 
 

@@ -92,7 +92,7 @@ def load(name: str) -> SandboxState | None:
     except (ValueError, KeyError, TypeError) as error:
         raise ClusterkitError(
             f"{path} cannot be read: {error}",
-            f"remove that file, then run `clusterkit sandbox down --name {name}`, which finds what is left by name",
+            f"run `clusterkit sandbox down --forget --name {name}`: it finds what runs by its name",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What of this machine a host may see: the operating system, and an interpreter; no file of the controller's."""
+"""What of this machine a host may see: the operating system and an interpreter, none of the user's files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,22 @@ from clusterkit.errors import InputError
 from clusterkit.sandbox.spec import Bind
 
 # Top-level directories that belong to the operating system. Every other one is somebody's work.
-SYSTEM = frozenset(
-    "bin boot dev etc gnu lib lib32 lib64 libx32 lost+found nix opt proc run sbin snap sys usr var".split()
+_BOOT = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "lost+found",
+    "proc",
+    "run",
+    "sbin",
+    "sys",
 )
+SYSTEM = frozenset((*_BOOT, "gnu", "nix", "opt", "snap", "usr", "var"))
 PRIVATE = {
     "/root": "700",
     "/home": "755",
@@ -51,7 +64,7 @@ def hidden_directories(extra: Iterable[Path]) -> tuple[Hidden, ...]:
 
 
 def controllers_own(state: Path) -> tuple[Path, ...]:
-    """The directories of the clusterkit that runs here: current directory, source tree, environment, state."""
+    """Where this clusterkit works: current directory, source tree, virtual environment, state."""
     found = [Path.cwd(), state]
     package = package_directory()
     if (package.parent / "pyproject.toml").exists():
@@ -101,7 +114,7 @@ def _lies_in(path: Path, directories: Iterable[str]) -> bool:
 
 
 def _may_be_hidden(path: Path) -> bool:
-    """Whether a host still boots without it: /opt/x and /var/lib/x are somebody's, /usr/lib and /etc are not."""
+    """Whether a host can do without it: /opt/x and /var/lib/x are somebody's, /usr/lib and /etc are not."""
     parts = path.parts[1:]
     if not parts or parts[0] not in SYSTEM:
         return bool(parts)
