@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from signal import SIGINT
 from typing import Any
 
 from clusterkit.errors import ExitCode
@@ -83,10 +84,12 @@ def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
         assert cause is not None
         signal = cause.get("signal")
         return 128 + int(signal) if signal else int(cause.get("exit_code") or ExitCode.FAILED)
+    if kind == "user":
+        assert cause is not None
+        return 128 + int(cause.get("signal") or SIGINT)
     fixed = {
         "lost": ExitCode.UNREACHABLE,
         "supervisor": ExitCode.UNREACHABLE,
-        "user": ExitCode.INTERRUPTED,
         "stop": ExitCode.STOPPED,
     }
     return fixed.get(str(kind), ExitCode.FAILED)
