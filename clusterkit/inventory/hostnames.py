@@ -78,7 +78,7 @@ def _split_port(word: str) -> tuple[str, int | None]:
         if not _looks_named(match["name"]):
             raise BadName(
                 f"{match['name']!r} is not a host name, so ':{match['port']}' behind it is not its port",
-                "a host name is made of letters, digits, dots and hyphens; else use ansible_host= and ansible_port=",
+                "host names have letters, digits, dots and hyphens; or use ansible_host= and ansible_port=",
             )
         return match["name"], _port(word, match["port"])
     outside = _RANGE.sub("0", word)

@@ -17,6 +17,8 @@ from clusterkit.inventory.model import Source, Value
 
 _SECTION = re.compile(r"\[(?P<group>[^:\]\s]+)(?::(?P<kind>\w+))?\]\s*(?:#.*)?$")
 _GROUP_NAME = re.compile(r"(?P<group>[^:\]\s]+)\s*(?:#.*)?$")
+# A port behind the brackets, or a range that a name goes on from.
+_BRACKETED_HOST = re.compile(r"\[.+\]:[0-9]+$|\[\w*:\w+(:[0-9]+)?\][\w.\[-]")
 _KINDS = ("hosts", "children", "vars")
 
 
@@ -50,7 +52,7 @@ class _Parser:
             section = _SECTION.match(text)
             if section:
                 self._begin(section["group"], section["kind"] or "hosts")
-            elif text.startswith("[") and not self._is_address(text):
+            elif text.startswith("[") and not self._is_host(text):
                 self._fail_section(text)
             elif self.kind == "hosts":
                 self._host_line(text)
@@ -85,10 +87,10 @@ class _Parser:
             for parent in declared.parents:
                 self._add_child(parent, group)
 
-    def _is_address(self, text: str) -> bool:
-        """`[2001:db8::1]`, `[2001:db8::1]:22` and `[gpu01]:22` are host lines, not sections."""
+    def _is_host(self, text: str) -> bool:
+        """`[2001:db8::1]`, `[2001:db8::1]:22`, `[gpu01]:22` and `[1:3].local` are hosts, not sections."""
         word = text.split(None, 1)[0]
-        return re.search(r"\]:[0-9]+$", word) is not None or is_ipv6(word[1:].removesuffix("]"))
+        return _BRACKETED_HOST.match(word) is not None or is_ipv6(word[1:].removesuffix("]"))
 
     def _fail_section(self, text: str) -> NoReturn:
         closed = text.split("#", 1)[0].rstrip().endswith("]")
