@@ -97,7 +97,7 @@ def up(
         hosts,
         name=name,
         networks=networks,
-        python=tuple(os.path.abspath(path) for path in python or [sys.executable]),  # noqa: PTH100
+        python=tuple(os.path.abspath(path) for path in python) if python else None,  # noqa: PTH100
         binds=tuple(_bind(text) for text in bind or ()),
         shared_home=shared_home,
         gpus=gpus,

@@ -32,7 +32,7 @@ class HostProcess:
     pid: int
     host_pid: int
     argv: tuple[str, ...]
-    environ: dict[str, str]
+    environment: dict[str, str]
 
 
 def identity(pid: int) -> Identity | None:

@@ -69,7 +69,7 @@ def make_plan(host: HostSpec, netns: str, host_key: Path, around: Surroundings) 
         binds=around.binds,
         empty=around.empty,
         remove=("/etc/ssh/sshd_config.d", "/.dockerenv", *_foreign_host_keys()),
-        directories=_directories(account, host),
+        directories=_directories(account, around),
         files=(
             *_system_files(host, around),
             *_account_files(host, account, around),
@@ -120,13 +120,17 @@ def sshd_config(host: HostSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _directories(account: accounts.Account, host: HostSpec) -> tuple[Directory, ...]:
+def _directories(account: accounts.Account, around: Surroundings) -> tuple[Directory, ...]:
     owner = (account.uid, account.gid)
+    # An interpreter below /root is of no use to a user who may not pass through /root.
+    passed_through = account != accounts.ROOT and any(
+        bind.target.startswith("/root/") for bind in around.binds
+    )
     return (
         Directory("/run/sshd"),
         Directory("/run/lock", 0o1777),
         Directory("/var/log"),
-        Directory("/root", 0o700, skeleton=True),
+        Directory("/root", 0o711 if passed_through else 0o700, skeleton=True),
         Directory(account.home, 0o700, *owner, skeleton=True),
         Directory(f"{account.home}/.ssh", 0o700, *owner),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -102,12 +103,16 @@ class SandboxSpec:
         *,
         name: str = "sandbox",
         networks: int = 1,
-        python: tuple[str, ...] = (),
+        python: tuple[str, ...] | None = None,
         binds: tuple[Bind, ...] = (),
         shared_home: bool = False,
         **every_host: Any,
     ) -> SandboxSpec:
-        """`count` equal hosts `node01`, `node02`, …; further keywords are fields of `HostSpec`."""
+        """`count` equal hosts `node01`, `node02`, …; further keywords are fields of `HostSpec`.
+
+        Their interpreter is the one that runs this, unless `python` names others.
+        """
+        python = (sys.executable,) if python is None else python
         width = max(2, len(str(count)))
         hosts = tuple(HostSpec(f"node{number:0{width}d}", **every_host) for number in range(1, count + 1))
         return cls(hosts, name, networks, python, binds, shared_home)
