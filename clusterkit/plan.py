@@ -231,8 +231,9 @@ def _command(
 
 
 def _script(script: str) -> str:
-    """A name that begins with a dash would be an option of Python's."""
-    return f"./{script}" if script.startswith("-") else script
+    """A name with a dash at its start would be an option; a program's bare name is looked for in PATH."""
+    bare = "/" not in script and not script.endswith(".py")
+    return f"./{script}" if bare or script.startswith("-") else script
 
 
 def _description(

@@ -72,7 +72,11 @@ def _write(path: Path, text: str) -> Path:
 
 def _node_text(plan: NodePlan, show_env: bool) -> str:
     node, environment = plan.node, plan.environment
-    devices = "CPU" if node.devices is None else f"devices {','.join(map(str, node.devices))}"
+    devices = (
+        f"{_plural('device', len(node.devices))} {','.join(map(str, node.devices))}"
+        if node.devices
+        else "CPU"
+    )
     ranks = f"{_plural('rank', len(node.ranks))} {_span(node.ranks)}"
     lines = [
         "",

@@ -43,7 +43,7 @@ def collect(
     if needed is not None and needed not in {path for path, _ in found}:
         raise InputError(
             f"{needed} would not be sent: an ignore file leaves it out, or it is a link out of {root}",
-            f"write !{needed} in {root / '.clusterkitignore'}, or start clusterkit in the script's own folder",
+            f"write !{needed} in {root / '.clusterkitignore'}, or start clusterkit in the script's folder",
         )
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) + 1)) as pool:
         entries = tuple(pool.map(lambda each: _entry(root, *each), found))
@@ -63,7 +63,7 @@ class _Walk:
         yield from self._folder("", ignores, top)
 
     def _folder(self, base: str, ignores: Ignores, top: str) -> Iterator[_Found]:
-        """What is in one folder; `base` is its path from the root, `top` that of the root in its repository."""
+        """What is in one folder; `base` is its path from the root, `top` that of the root in its repo."""
         folder = self.root / base
         try:
             ignores = ignores.inside(folder, f"{top}/{base}".strip("/"))
@@ -155,8 +155,8 @@ def _too_much(root: Path, found: list[_Found], size: int, limit: int, complete: 
     return InputError(
         f"{root} has {more}{human(size)} in {len(found):,} files to send to every host, and {allowed} is the "
         f"limit; the biggest: {names}",
-        "leave out what the job does not need with a .clusterkitignore file (rules as in .gitignore), keep data on "
-        "a shared mount, or use --no-sync if the code is on one already",
+        "leave out what the job does not need with a .clusterkitignore file (rules as in .gitignore), keep "
+        "data on a shared mount, or use --no-sync if the code is on one already",
     )
 
 
