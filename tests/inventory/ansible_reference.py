@@ -1,4 +1,4 @@
-"""What Ansible itself makes of inventories: `ansible-inventory` and its host patterns, many files in one process.
+"""What Ansible itself makes of inventories: `ansible-inventory` and host patterns, many files in one process.
 
 Run as a program: reads `[{"path": …, "patterns": […]}]` as JSON from stdin, writes one JSON list to stdout.
 """
@@ -11,11 +11,11 @@ import json
 import sys
 from typing import Any
 
-from ansible.cli.inventory import InventoryCLI
-from ansible.errors import AnsibleError
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.vars.manager import VariableManager
+from ansible.cli.inventory import InventoryCLI  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from ansible.errors import AnsibleError  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from ansible.inventory.manager import InventoryManager  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from ansible.parsing.dataloader import DataLoader  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from ansible.vars.manager import VariableManager  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 
 def start(path: str) -> InventoryCLI:
