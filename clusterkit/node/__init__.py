@@ -1,0 +1,1 @@
+"""What runs on a host: Python 3.6, the standard library, and nothing else of clusterkit."""

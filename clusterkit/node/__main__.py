@@ -1,0 +1,110 @@
+"""The commands of `agent.pyz`; what each does stands in docs/architecture.md, "What runs on a host"."""
+
+import json
+import signal
+import sys
+from typing import Callable, Dict, List
+
+_USAGE = "usage: agent.pyz stage | start|attach|supervise|rank|state|stop RUN_DIR …"
+
+
+def main(arguments: List[str]) -> int:
+    """Run one command; its exit status."""
+    commands: Dict[str, Callable[[List[str]], int]] = {
+        "stage": _stage,
+        "start": _start,
+        "attach": _attach,
+        "supervise": _supervise,
+        "rank": _rank,
+        "state": _state,
+        "stop": _stop,
+    }
+    if not arguments or arguments[0] not in commands or (arguments[0] != "stage" and len(arguments) < 2):
+        sys.stderr.write(_USAGE + "\n")
+        return 2
+    # Each command imports what it needs: a rank entry starts once a rank, and shall start fast.
+    return commands[arguments[0]](arguments[1:])
+
+
+def _stage(_arguments: List[str]) -> int:
+    from . import stage
+
+    return stage.main(*stage.standard_streams())
+
+
+def _start(arguments: List[str]) -> int:
+    from . import attach, detach, plan
+    from .files import RunFiles
+
+    files = RunFiles(arguments[0])
+    try:
+        known = plan.load(files)
+        detach.start(files, known)
+    except (plan.PlanError, detach.StartError) as error:
+        return attach.refuse(str(error))
+    return _attach(arguments)
+
+
+def _attach(arguments: List[str]) -> int:
+    from . import attach, plan
+    from .files import RunFiles
+
+    files = RunFiles(arguments[0])
+    try:
+        return attach.main(files, plan.load(files))
+    except plan.PlanError as error:
+        return attach.refuse(str(error))
+
+
+def _supervise(arguments: List[str]) -> int:
+    from . import supervisor
+
+    umask = int(arguments[arguments.index("--umask") + 1], 8) if "--umask" in arguments else 0o022
+    return supervisor.main(arguments[0], umask)
+
+
+def _rank(arguments: List[str]) -> int:
+    from . import rank
+
+    if len(arguments) < 2:
+        sys.stderr.write(_USAGE + "\n")
+        return 2
+    code = rank.run(arguments[0], arguments[1:])
+    rank.end_like(code)
+    return code
+
+
+def _state(arguments: List[str]) -> int:
+    from . import plan, record
+    from .files import RunFiles
+
+    files = RunFiles(arguments[0])
+    try:
+        state = record.current(files, plan.load(files))
+    except plan.PlanError as error:
+        return _print({"error": str(error)})
+    return _print(state if state is not None else {"error": "%s: never started" % files.directory})
+
+
+def _stop(arguments: List[str]) -> int:
+    from . import plan, stop
+    from .files import RunFiles
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Once begun it is done to the end.
+    grace = float(arguments[arguments.index("--grace") + 1]) if "--grace" in arguments else None
+    files = RunFiles(arguments[0])
+    try:
+        known = plan.load(files)
+    except plan.PlanError as error:
+        return _print({"error": str(error)})
+    return _print(stop.stop(files, known, known.timeouts.grace if grace is None else grace))
+
+
+def _print(value: Dict[str, object]) -> int:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+    return 1 if "error" in value or value.get("left") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

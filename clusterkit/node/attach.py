@@ -1,0 +1,247 @@
+"""`attach`: states and log bytes to the controller, commands from it, for as long as it listens."""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from . import control, record
+from .files import RunFiles
+from .follow import Log
+from .plan import Plan
+
+# The controller's first line has to come within this time.
+REQUEST_LIMIT = 30.0
+# A controller that takes nothing for so long is not there any more.
+TAKE_LIMIT = 3600.0
+# A supervisor that says nothing for so long is asked for by a new connection.
+_QUIET_LIMIT = 15.0
+_POLL = 0.1
+_STATE_EVERY = 5.0
+
+
+class Gone(Exception):
+    """The controller has closed its side, or takes nothing any more."""
+
+
+class Controller:
+    """The two pipes to the controller. Commands are noticed also while it is slow to take what we send."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._buffer = b""
+        self._lines: List[bytes] = []
+        os.set_blocking(stdout, False)
+
+    def lines(self, wait: float, also: Optional[socket.socket] = None) -> List[bytes]:
+        """Complete lines that have come; waits up to `wait` seconds for one, or for `also`. Raises Gone."""
+        sources: List[Any] = [self._stdin] if also is None else [self._stdin, also]
+        if not self._lines and self._stdin in select.select(sources, [], [], wait)[0]:
+            self._receive()
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _receive(self) -> None:
+        data = os.read(self._stdin, 65536)
+        if not data:
+            raise Gone()
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self._lines.extend(lines)
+
+    def frame(self, frame: Dict[str, Any], data: bytes = b"") -> None:
+        """One frame has been taken by the system. Raises Gone."""
+        view = memoryview(json.dumps(frame, separators=(",", ":")).encode("ascii") + b"\n" + data)
+        taken_at = time.monotonic()
+        while view:
+            readable, writable, _ = select.select([self._stdin], [self._stdout], [], 1.0)
+            if readable:
+                self._receive()
+            if writable:
+                try:
+                    view = view[os.write(self._stdout, view[:65536]) :]
+                    taken_at = time.monotonic()
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    raise Gone()
+            if time.monotonic() - taken_at > TAKE_LIMIT:
+                raise Gone()
+
+
+class Supervised:
+    """The supervisor's pushed states; `sock` is None once there is no supervisor."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._buffer = b""
+        self._heard_at = time.monotonic()
+        self.state: Optional[Dict[str, Any]] = None
+        self.sock = self._connect()
+
+    def _connect(self) -> Optional[socket.socket]:
+        try:
+            sock = control.connect(self._plan, 2.0)
+        except control.ControlError:
+            return None
+        sock.settimeout(2.0)
+        try:
+            sock.sendall(b'{"ask": "watch"}\n')
+        except OSError:
+            sock.close()
+            return None
+        return sock
+
+    def send(self, line: bytes) -> bool:
+        """Pass a command on; False if the supervisor cannot take it."""
+        if self.sock is None:
+            return False
+        try:
+            self.sock.settimeout(2.0)
+            self.sock.sendall(line + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def look(self) -> bool:
+        """Read what the supervisor has pushed; True if there is a newer state."""
+        newer = False
+        while self.sock is not None and select.select([self.sock], [], [], 0)[0]:
+            try:
+                data = self.sock.recv(1 << 20)
+            except OSError:
+                data = b""
+            if not data:
+                self._close()
+                break
+            self._heard_at = time.monotonic()
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            if lines:
+                self.state = json.loads(lines[-1].decode("utf-8"))["state"]
+                newer = True
+        if self.sock is not None and time.monotonic() - self._heard_at > _QUIET_LIMIT:
+            self._close()  # Stopped, or stuck in uninterruptible sleep.
+        return newer
+
+    def _close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+        self.sock = None
+
+
+class Attachment:
+    """One `attach`, from the controller's request to the last byte."""
+
+    def __init__(self, files: RunFiles, plan: Plan, controller: Controller) -> None:
+        self._files = files
+        self._plan = plan
+        self._controller = controller
+        self._logs: Dict[str, Log] = {}
+        self._told_at = 0.0
+
+    def serve(self) -> None:
+        """Everything that the controller asked for has been sent. Raises Gone."""
+        request = self._request()
+        for name, wanted in (request.get("follow") or {}).items():
+            self._follow(name, wanted)
+        if request.get("wait", False):
+            self._stream()
+        else:
+            state = record.current(self._files, self._plan)
+            self._tell(state)
+        while self._send_logs():
+            self._pass_on(None, self._controller.lines(0))
+        self._controller.frame({"frame": "end"})
+
+    def _request(self) -> Dict[str, Any]:
+        end = time.monotonic() + REQUEST_LIMIT
+        while time.monotonic() < end:
+            lines = self._controller.lines(1.0)
+            if lines:
+                request = json.loads(lines[0].decode("utf-8"))
+                self._early = lines[1:]
+                if isinstance(request, dict):
+                    return request
+                raise ValueError("the request is not a JSON object")
+        raise ValueError("no request came within %g s" % REQUEST_LIMIT)
+
+    def _follow(self, name: str, wanted: Dict[str, Any]) -> None:
+        if name == "launcher":
+            self._logs[name] = Log(self._plan.launcher_log, wanted)
+        elif name.isdigit() and int(name) in self._plan.ranks:
+            self._logs[name] = Log(self._plan.log(self._plan.ranks.index(int(name))), wanted)
+        else:
+            words = "there is no log %r on %s: it has the ranks %s" % (
+                name,
+                self._plan.alias,
+                self._plan.ranks,
+            )
+            self._controller.frame({"frame": "error", "message": words})
+
+    def _stream(self) -> None:
+        """States and logs until the supervisor has ended."""
+        supervisor = Supervised(self._plan)
+        lines, self._early = self._early, []
+        while supervisor.sock is not None:
+            if supervisor.look() or time.monotonic() - self._told_at > _STATE_EVERY:
+                self._tell(supervisor.state)
+            more = self._send_logs()
+            self._pass_on(supervisor, lines)
+            lines = self._controller.lines(0 if more else _POLL, supervisor.sock)
+        self._pass_on(None, lines)
+        self._tell(record.written(self._files))
+
+    def _tell(self, state: Optional[Dict[str, Any]]) -> None:
+        if state is None and self._told_at == 0.0 and not os.path.exists(self._files.state):
+            words = "%s has never been started on %s" % (self._plan.run_id, self._plan.alias)
+            self._controller.frame({"frame": "error", "message": words})
+        if state is not None:
+            self._told_at = time.monotonic()
+            self._controller.frame({"frame": "state", "state": state})
+
+    def _pass_on(self, supervisor: Optional[Supervised], lines: List[bytes]) -> None:
+        for line in lines:
+            if supervisor is None or not supervisor.send(line):
+                words = "no supervisor takes the command on %s" % self._plan.alias
+                self._controller.frame({"frame": "error", "message": words})
+
+    def _send_logs(self) -> bool:
+        """One piece of every log that has something new; True if there was any."""
+        any_sent = False
+        for name, log in self._logs.items():
+            piece = log.read()
+            if piece is not None:
+                any_sent = True
+                frame = {"frame": "log", "file": name, "offset": piece.offset, "size": len(piece.data)}
+                if piece.truncated:
+                    frame["truncated"] = True
+                self._controller.frame(frame, piece.data)
+        return any_sent
+
+
+def main(files: RunFiles, plan: Plan) -> int:
+    """Serve the controller at stdin and stdout; 0 also when it goes away."""
+    controller = Controller(sys.stdin.fileno(), sys.stdout.fileno())
+    try:
+        try:
+            Attachment(files, plan, controller).serve()
+        except ValueError as error:
+            controller.frame({"frame": "error", "message": "the request cannot be understood: %s" % error})
+            return 1
+    except Gone:
+        pass
+    return 0
+
+
+def refuse(message: str) -> int:
+    """Answer a controller that cannot be served: one error frame, then the end."""
+    try:
+        controller = Controller(sys.stdin.fileno(), sys.stdout.fileno())
+        controller.frame({"frame": "error", "message": message})
+        controller.frame({"frame": "end"})
+    except Gone:
+        pass
+    return 1

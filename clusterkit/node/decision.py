@@ -1,0 +1,260 @@
+"""Node 0's decisions: what all nodes do next, from their states and the time alone. No I/O in here."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from . import rootcause
+from .plan import Timeouts
+
+Decision = Dict[str, Any]
+Cause = Dict[str, Any]
+State = Dict[str, Any]
+
+# Between the decision to start and the start: enough for the message to reach every node.
+START_LEAD = 0.5
+# If all failed ranks complain about a lost peer, wait this long for the one that failed first to end.
+SETTLE = 2.0
+# A longer pause between two looks means that this process was stopped or the machine asleep.
+_PAUSE = 2.0
+
+
+class View(NamedTuple):
+    """What node 0 knows about one node. `heard_at` is the monotonic clock; None if never heard."""
+
+    node_rank: int
+    alias: str
+    joined: bool
+    heard_at: Optional[float]
+    state: Optional[State]
+
+    @property
+    def phase(self) -> str:
+        """The node's own word about itself, "" if it never said one."""
+        return str(self.state["state"]) if self.state else ""
+
+    @property
+    def failure(self) -> Optional[Dict[str, Any]]:
+        """The node's failure, if it reported one."""
+        return self.state.get("failure") if self.state else None
+
+
+def waiting() -> Decision:
+    """The decision before any other: wait at the gate."""
+    return {"phase": "gate", "start_at": None, "grace": None, "outcome": None, "cause": None}
+
+
+def cause(kind: str, detail: str, node_rank: Optional[int] = None, alias: Optional[str] = None) -> Cause:
+    """A cause that is not a rank's."""
+    return {
+        "kind": kind,
+        "node_rank": node_rank,
+        "alias": alias,
+        "rank": None,
+        "exit_code": None,
+        "signal": None,
+        "at": None,
+        "detail": detail,
+    }
+
+
+def outcome_of(kind: str) -> str:
+    """The outcome of a run that was stopped for this kind of cause."""
+    return {"user": "stopped", "stop": "stopped", "lost": "lost"}.get(kind, "failed")
+
+
+class Decider:
+    """Node 0's state machine. `now` is the monotonic clock (for waits), `clock` node 0's wall clock."""
+
+    def __init__(self, timeouts: Timeouts, now: float) -> None:
+        self._timeouts = timeouts
+        self._phase = "gate"
+        self._word_at = now
+        self._go_at: Optional[float] = None
+        self._start_at: Optional[float] = None
+        self._started = now
+        self._settle_until: Optional[float] = None
+        self._trigger: Optional[Cause] = None
+        self._grace: Optional[float] = None
+        self._stopped_at = 0.0
+        self._outcome: Optional[str] = None
+        self._cause: Optional[Cause] = None
+        self._looked_at = now
+        self._awake_since = now
+
+    @property
+    def decision(self) -> Decision:
+        """What every node is told."""
+        return {
+            "phase": self._phase,
+            "start_at": self._start_at,
+            "grace": self._grace,
+            "outcome": self._outcome,
+            "cause": self._cause,
+        }
+
+    def keep(self, now: float) -> None:
+        """A controller is there: the gate may wait on."""
+        self._word_at = now
+
+    def go(self, now: float) -> None:
+        """Every node is staged: start as soon as all have joined."""
+        self._word_at = now
+        if self._go_at is None:
+            self._go_at = now
+
+    def stop(self, clock: float, grace: Optional[float], why: Cause) -> None:
+        """End the run; if it is ending already, end it no later than `grace` seconds from now."""
+        if self._phase == "done":
+            return
+        if self._phase != "stop":
+            self._stop(clock, why, grace)
+        elif grace is not None and (self._grace is None or grace < self._grace):
+            self._grace = grace
+
+    def step(self, now: float, clock: float, views: Sequence[View]) -> Decision:
+        """Look at all nodes (node 0 among them) once; the decision that holds from now on."""
+        self._notice_pause(now, clock)
+        for view in views:
+            wanted = view.state.get("stop_wanted") if view.state else None
+            if wanted:
+                self.stop(clock, wanted.get("grace"), wanted["cause"])
+        phases: Dict[str, Callable[[float, float, Sequence[View]], None]] = {
+            "gate": self._at_gate,
+            "prepare": self._preparing,
+            "start": self._running,
+            "stop": self._stopping,
+        }
+        if self._phase in phases:
+            phases[self._phase](now, clock, views)
+        return self.decision
+
+    # Each phase, in order.
+
+    def _at_gate(self, now: float, clock: float, views: Sequence[View]) -> None:
+        if self._stop_for_failure(now, clock, views):
+            return
+        missing = [view.alias for view in views if not view.joined or view.phase != "gate"]
+        if self._go_at is not None and not missing:
+            self._phase = "prepare"
+            self._started = now
+        elif self._go_at is None and now - self._word_at > self._timeouts.gate:
+            words = "no word from a controller for %g s: nothing was started" % self._timeouts.gate
+            self._stop(clock, cause("gate", words))
+        elif self._go_at is not None and now - self._go_at > self._timeouts.gate:
+            words = "not connected to node 0 after %g s: %s" % (self._timeouts.gate, ", ".join(missing))
+            first = next(view for view in views if view.alias in missing)
+            self._stop(clock, cause("gate", words, first.node_rank, first.alias))
+
+    def _preparing(self, now: float, clock: float, views: Sequence[View]) -> None:
+        if self._stop_for_failure(now, clock, views) or self._stop_for_lost(now, clock, views):
+            return
+        late = [view for view in views if view.phase != "prepared"]
+        if not late:
+            self._phase = "start"
+            self._start_at = clock + START_LEAD
+            self._started = now + START_LEAD
+        elif now - self._started > self._timeouts.gate:
+            words = "not ready to start after %g s: %s" % (self._timeouts.gate, _names(late))
+            self._stop(clock, cause("gate", words, late[0].node_rank, late[0].alias))
+
+    def _running(self, now: float, clock: float, views: Sequence[View]) -> None:
+        if self._stop_for_failure(now, clock, views) or self._stop_for_lost(now, clock, views):
+            return
+        if all(view.phase == "ended" for view in views):
+            self._phase, self._outcome = "done", "succeeded"
+            return
+        missing = [view for view in views if not _all_started(view)]
+        if missing and now - self._started > self._timeouts.join:
+            words = "not all ranks ran after %g s; missing: %s" % (self._timeouts.join, _missing(missing))
+            joined = [view for view in views if view not in missing]
+            words += "; joined: %s" % (_names(joined) if joined else "none")
+            self._stop(clock, cause("join", words, missing[0].node_rank, missing[0].alias))
+
+    def _stopping(self, now: float, clock: float, views: Sequence[View]) -> None:
+        ended = [view for view in views if view.phase == "ended"]
+        lost = [view for view in views if view.phase != "ended" and self._is_silent(view, now)]
+        if len(ended) + len(lost) < len(views):
+            return
+        assert self._trigger is not None
+        found = rootcause.failures([view.state for view in views if view.state])
+        gone = [self._lost(view, now, clock) for view in lost if view.heard_at is not None]
+        self._cause = rootcause.root_cause(self._trigger, found, gone, self._stopped_at)
+        self._outcome = outcome_of(self._cause["kind"])
+        self._phase = "done"
+
+    # What ends a run.
+
+    def _stop_for_failure(self, now: float, clock: float, views: Sequence[View]) -> bool:
+        if not any(view.failure for view in views):
+            return False
+        found = rootcause.failures([view.state for view in views if view.state])
+        if not found:
+            return False
+        if all(failed.lost_a_peer for failed in found):
+            if self._settle_until is None:
+                self._settle_until = now + SETTLE
+            if now < self._settle_until:
+                return False
+        self._stop(clock, rootcause.root_cause(found[0].cause, found, [], clock))
+        return True
+
+    def _stop_for_lost(self, now: float, clock: float, views: Sequence[View]) -> bool:
+        lost = [view for view in views if view.phase != "ended" and self._is_silent(view, now)]
+        if not lost:
+            return False
+        gone = [self._lost(view, now, clock) for view in lost]
+        self._stop(clock, rootcause.lost_cause(min(gone, key=lambda node: node.heard_at)))
+        return True
+
+    def _stop(self, clock: float, why: Cause, grace: Optional[float] = None) -> None:
+        self._phase = "stop"
+        self._trigger = dict(why)
+        if self._trigger.get("at") is None:
+            self._trigger["at"] = clock
+        self._cause = self._trigger
+        self._outcome = outcome_of(why["kind"])
+        self._grace = self._timeouts.grace if grace is None else grace
+        self._stopped_at = clock
+
+    # Silence.
+
+    def _is_silent(self, view: View, now: float) -> bool:
+        if view.node_rank == 0:
+            return False
+        if view.heard_at is None:
+            return True
+        return now - max(view.heard_at, self._awake_since) > self._timeouts.node
+
+    def _lost(self, view: View, now: float, clock: float) -> rootcause.Lost:
+        heard_at = now if view.heard_at is None else view.heard_at
+        return rootcause.Lost(view.node_rank, view.alias, clock - (now - heard_at))
+
+    def _notice_pause(self, now: float, clock: float) -> None:
+        """A pause of this process itself says nothing about the others' silence."""
+        pause, self._looked_at = now - self._looked_at, now
+        if pause < _PAUSE:
+            return
+        self._awake_since = now
+        self._word_at = max(self._word_at, now - self._timeouts.gate / 2)
+        if pause > self._timeouts.node and self._phase in ("prepare", "start"):
+            words = "node 0's supervisor did not run for %.0f s, so the other nodes have stopped" % pause
+            self._stop(clock, cause("lost", words, 0, None))
+
+
+def _names(views: Sequence[View]) -> str:
+    return ", ".join(view.alias for view in views)
+
+
+def _all_started(view: View) -> bool:
+    if not view.state:
+        return False
+    return all(rank["started_at"] is not None for rank in view.state["ranks"])
+
+
+def _missing(views: Sequence[View]) -> str:
+    """The nodes with ranks that never ran, and why as far as node 0 can see."""
+    words: List[str] = []
+    for view in views:
+        ranks = view.state["ranks"] if view.state else []
+        absent = [str(rank["rank"]) for rank in ranks if rank["started_at"] is None]
+        words.append("%s (rank%s %s)" % (view.alias, "s" * (len(absent) != 1), ", ".join(absent)))
+    return ", ".join(words)

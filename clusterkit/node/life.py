@@ -1,0 +1,173 @@
+"""A node's own life: gate, prepared, starting, running, stopping, ended; and what failed on this node."""
+
+import os
+import time
+from typing import Any, Dict, Optional
+
+from . import processes
+from .files import RunFiles, last_bytes, make_private_directory, remove
+from .launcher import Launcher
+from .plan import Plan
+from .ranks import Ranks
+
+_SIGTERM = 15
+# A launcher whose ranks have all ended well, and that does not end itself, is ended after this time.
+_LINGER = 30.0
+# Ranks that end by SIGTERM this close to the launcher's own death died of it.
+_TOGETHER = 1.0
+_LAUNCHER_LINES = 10
+
+
+class Life:
+    """What happens on this host. The supervisor calls `observe` about ten times a second."""
+
+    def __init__(self, plan: Plan, files: RunFiles, umask: int) -> None:
+        self._plan = plan
+        self._files = files
+        self.state = "gate"
+        self.ended_at: Optional[float] = None
+        self.failure: Optional[Dict[str, Any]] = None
+        self.ranks = Ranks(plan, files)
+        self.launcher = Launcher(plan, files, umask)
+        self._ending: Optional[processes.Ending] = None
+        self._ranks_done_at: Optional[float] = None
+        self._hurried = False
+
+    @property
+    def left(self) -> Any:
+        """The pids that not even SIGKILL ended."""
+        return self._ending.left if self._ending and self.state == "ended" else []
+
+    def fail(self, kind: str, detail: str, **more: Any) -> None:
+        """Note the node's first failure."""
+        if self.failure is None:
+            failure = {"kind": kind, "rank": None, "exit_code": None, "signal": None, "at": time.time()}
+            failure.update(more, detail=detail)
+            self.failure = failure
+
+    def prepare(self) -> None:
+        """The node could start now, or has failed and says why."""
+        try:
+            make_private_directory(self._files.ranks)
+            self.launcher.prepare()
+        except OSError as error:
+            self.fail("launcher", "cannot prepare the start: %s: %s" % (error.filename, error.strerror))
+            return
+        self.state = "prepared"
+
+    def start(self, at: float) -> None:
+        """The launcher starts when this host's clock shows `at`."""
+        self.launcher.start(at)
+        self.state = "starting"
+
+    def stop(self, grace: float, now: float) -> None:
+        """The job on this host is being ended, and will have ended `grace` seconds from now."""
+        if self.state == "ended":
+            return
+        if self._ending is None:
+            self.launcher.ask_to_stop()
+            self._end(grace, now)
+        else:
+            self._ending.hurry(now, grace)
+
+    def observe(self, now: float) -> None:
+        """Notice what has happened since the last call. `now` is the monotonic clock."""
+        self._reap()
+        problem = self.launcher.look()
+        self.ranks.look()
+        if self.state in ("prepared", "starting", "running") and self._ending is None:
+            self._watch(problem, now)
+        if self._ending is not None:
+            self._go_on_ending(self._ending, now)
+
+    def _reap(self) -> None:
+        """As a subreaper we inherit every orphan of the job."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.launcher.pid:
+                self.launcher.ended(status, time.time())
+
+    def _watch(self, problem: Optional[str], now: float) -> None:
+        if self.state == "starting" and self.ranks.all_started:
+            self.state = "running"
+        rank_failure = self.ranks.failure()
+        if problem:
+            self.fail("launcher", problem)
+        elif self._launcher_was_killed(rank_failure):
+            self._fail_by_launcher(rank_failure)
+        elif rank_failure:
+            self.fail(**rank_failure)
+        elif self.launcher.ended_at is not None:
+            if self.launcher.exit == 0 and self.ranks.all_ended:
+                self._end(processes.STRAGGLER_GRACE, now)
+            else:
+                self._fail_by_launcher(None)
+        elif self.ranks.all_ended:
+            self._do_not_linger(now)
+
+    def _launcher_was_killed(self, rank_failure: Optional[Dict[str, Any]]) -> bool:
+        if self.launcher.exit is None or self.launcher.exit >= 0 or self.launcher.ended_at is None:
+            return False
+        if rank_failure is None:
+            return True
+        by_sigterm = rank_failure["signal"] == _SIGTERM or rank_failure["exit_code"] == 128 + _SIGTERM
+        return bool(by_sigterm and rank_failure["at"] > self.launcher.ended_at - _TOGETHER)
+
+    def _fail_by_launcher(self, rank_failure: Optional[Dict[str, Any]]) -> None:
+        code = self.launcher.exit
+        at = self.launcher.ended_at or time.time()
+        if rank_failure:
+            at = min(at, rank_failure["at"])
+        by_signal = code is not None and code < 0
+        self.fail(
+            "launcher",
+            self._how_launcher_ended(),
+            exit_code=None if by_signal else code,
+            signal=-code if by_signal and code is not None else None,
+            at=at,
+        )
+
+    def _how_launcher_ended(self) -> str:
+        code = self.launcher.exit or 0
+        words = (
+            "Paddle's launcher ended by signal %d" % -code
+            if code < 0
+            else "Paddle's launcher exited %d" % code
+        )
+        absent = [str(rank["rank"]) for rank in self.ranks.states() if rank["started_at"] is None]
+        if absent:
+            words += ", rank%s %s never started" % ("s" * (len(absent) != 1), ", ".join(absent))
+        said = last_bytes(self._plan.launcher_log, 4000).decode("utf-8", "replace").splitlines()
+        lines = [line for line in said if line.strip()][-_LAUNCHER_LINES:]
+        return "%s; it said:\n%s" % (words, "\n".join(lines)) if lines else words
+
+    def _do_not_linger(self, now: float) -> None:
+        if self._ranks_done_at is None:
+            self._ranks_done_at = now
+        elif now - self._ranks_done_at > _LINGER:
+            self.launcher.ask_to_stop()
+            self._end(processes.STRAGGLER_GRACE, now)
+
+    def _end(self, grace: float, now: float) -> None:
+        self.state = "stopping"
+        run_id, node_rank, supervisor = self._plan.run_id, self._plan.node_rank, os.getpid()
+        self._ending = processes.Ending(lambda: processes.of_run(run_id, node_rank, supervisor), grace, now)
+
+    def _go_on_ending(self, ending: processes.Ending, now: float) -> None:
+        if self.state == "ended":
+            return
+        launcher_gone = not self.launcher.is_running
+        if launcher_gone and self.ranks.all_ended and not self._hurried:
+            self._hurried = True
+            ending.hurry(now, processes.STRAGGLER_GRACE)
+        if ending.step(now, may_signal=launcher_gone):
+            self._reap()
+            self.ranks.look()
+            remove(self._files.secrets)
+            self.ended_at = time.time()
+            self.state = "ended"

@@ -1,0 +1,170 @@
+"""The rank entry: Paddle's launcher starts it instead of the script, and it records how the script ends."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import processes
+from .files import RunFiles, make_private_directory, read_json, write_json
+from .plan import Plan, PlanError, load
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_NOT_FOUND = 127
+
+
+class WrongWorld(Exception):
+    """The launcher formed another world than the planned one."""
+
+
+def local_rank(environ: Dict[str, str]) -> int:
+    """The local rank that Paddle's launcher gave this process; 0 if it gave none."""
+    for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK"):
+        if environ.get(name, "").isdigit():
+            return int(environ[name])
+    return 0
+
+
+def check_world(plan: Plan, environ: Dict[str, str]) -> None:
+    """Raises WrongWorld if this process is not the rank that the plan says, of as many as it says."""
+    local = local_rank(environ)
+    size, rank = environ.get("PADDLE_TRAINERS_NUM"), environ.get("PADDLE_TRAINER_ID")
+    if size != str(plan.world_size):
+        raise WrongWorld("the launcher formed a world of %s ranks, planned are %d" % (size, plan.world_size))
+    if not 0 <= local < len(plan.ranks):
+        raise WrongWorld(
+            "the launcher started local rank %d, planned are %d ranks" % (local, len(plan.ranks))
+        )
+    if rank != str(plan.ranks[local]):
+        words = "the launcher made local rank %d global rank %s, planned is %d"
+        raise WrongWorld(words % (local, rank, plan.ranks[local]))
+
+
+class Record:
+    """ranks/LOCAL.json: what became of this rank."""
+
+    def __init__(self, files: RunFiles, local: int) -> None:
+        self._path = files.rank(local)
+        me = processes.process(os.getpid())
+        self._values: Dict[str, Any] = {
+            "local_rank": local,
+            "pid": os.getpid(),
+            "born": me.born if me else 0,
+            "child": None,
+            "started_at": None,
+            "ended_at": None,
+            "exit_code": None,
+            "signal": None,
+            "failure": None,
+        }
+
+    def note(self, **values: Any) -> None:
+        """The record on disk says this too."""
+        self._values.update(values)
+        write_json(self._path, self._values)
+
+
+def run(run_dir: str, command: List[str]) -> int:
+    """Run SCRIPT with its arguments as this rank; returns the exit code to end with (negative: a signal)."""
+    files = RunFiles(run_dir)
+    environ = dict(os.environ)
+    try:
+        plan = load(files)
+    except PlanError as error:
+        return _refuse("clusterkit: %s" % error, 1)
+    make_private_directory(files.ranks)
+    record = Record(files, local_rank(environ))
+    try:
+        check_world(plan, environ)
+    except WrongWorld as error:
+        now = time.time()
+        failure = {"kind": "world size", "detail": str(error)}
+        record.note(started_at=now, ended_at=now, exit_code=1, failure=failure)
+        return _refuse("clusterkit: %s; the script was not started" % error, 1)
+    environ.update(read_json(files.secrets) or {})
+    return _supervised(record, _script(command), environ)
+
+
+def _refuse(message: str, code: int) -> int:
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+    return code
+
+
+def _script(command: List[str]) -> List[str]:
+    """How Paddle's launcher itself would start the script."""
+    return [sys.executable, "-u"] + command if command[0].endswith(".py") else command
+
+
+def _supervised(record: Record, command: List[str], environ: Dict[str, str]) -> int:
+    # If the launcher is killed, the script shall get its chance to save, as with the launcher's own SIGTERM.
+    launcher = os.getppid()
+    waiting: List[int] = []
+    child: Optional[subprocess.Popen[bytes]] = None
+
+    def forward(signum: int, _frame: Any) -> None:
+        if child is None:
+            waiting.append(signum)
+        else:
+            _signal_group(child.pid, signum)
+
+    for signum in _FORWARDED:
+        signal.signal(signum, forward)
+    processes.die_with_parent(signal.SIGTERM, launcher)
+    started_at = time.time()
+    child, problem = _start(command, environ)
+    if child is None:
+        record.note(started_at=started_at, ended_at=time.time(), exit_code=_NOT_FOUND)
+        return _refuse("clusterkit: %s" % problem, _NOT_FOUND)
+    for number in waiting:
+        _signal_group(child.pid, number)
+    record.note(child=child.pid, started_at=started_at)
+    code = child.wait()
+    ended_at = time.time()
+    if code < 0:
+        record.note(ended_at=ended_at, signal=-code)
+    else:
+        record.note(ended_at=ended_at, exit_code=code)
+    return code
+
+
+def _start(command: List[str], environ: Dict[str, str]) -> Tuple[Optional["subprocess.Popen[bytes]"], str]:
+    """The script's process, in a process group of its own, or a sentence that says why there is none.
+
+    Paddle's launcher signals its ranks by process group; in a group of its own the script gets each
+    signal once, through us.
+    """
+    entry = os.getpid()
+
+    def in_child() -> None:
+        os.setpgid(0, 0)
+        processes.die_with_parent(signal.SIGKILL, entry)
+
+    if command[:2] == [sys.executable, "-u"] and not os.path.exists(command[2]):
+        return None, "the script %s does not exist in %s" % (command[2], os.getcwd())
+    try:
+        return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, preexec_fn=in_child), ""
+    except OSError as error:
+        return None, "%s cannot be started in %s: %s" % (command[0], os.getcwd(), error.strerror)
+
+
+def _signal_group(group: int, signum: int) -> None:
+    try:
+        os.killpg(group, signum)
+    except OSError:
+        pass
+
+
+def end_like(code: int) -> None:
+    """This process ends as the script did: by the same signal, so that the launcher sees the same."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            signal.signal(-code, signal.SIG_DFL)
+        except OSError:
+            pass  # SIGKILL and SIGSTOP have no handler.
+        os.kill(os.getpid(), -code)
+    sys.exit(code if code >= 0 else 128 - code)

@@ -1,0 +1,118 @@
+"""This node's ranks as their entries recorded them, with the size and the end of their logs."""
+
+import os
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import processes
+from .files import RunFiles, last_bytes, read_json, size_of
+from .plan import Plan
+
+# How much of a failed rank's log travels with the node's state.
+TAIL = 4000
+# An entry that is gone without a word is believed to be killed after this time (it may still be writing).
+_GONE_AFTER = 0.5
+_SIGKILL = 9
+
+
+class Ranks:
+    """Reads the rank records that changed; `states` is what the node's state says about its ranks."""
+
+    def __init__(self, plan: Plan, files: RunFiles) -> None:
+        self._plan = plan
+        self._files = files
+        self._seen: Dict[int, Tuple[int, int]] = {}
+        self._records: Dict[int, Dict[str, Any]] = {}
+        self._gone_since: Dict[int, float] = {}
+        self._tails: Dict[int, str] = {}
+
+    def look(self) -> None:
+        """Read what has changed since the last look."""
+        for local in range(len(self._plan.ranks)):
+            self._read(local)
+            self._notice_killed_entry(local)
+
+    @property
+    def all_started(self) -> bool:
+        """Every rank of the plan has started its script."""
+        return all(state["started_at"] is not None for state in self.states())
+
+    @property
+    def all_ended(self) -> bool:
+        """Every rank of the plan has started and ended."""
+        return all(state["ended_at"] is not None for state in self.states())
+
+    def failure(self) -> Optional[Dict[str, Any]]:
+        """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
+        failed = [state for state in self.states() if _has_failed(state)]
+        if not failed:
+            return None
+        first = min(failed, key=lambda state: (not state["refused"], state["ended_at"]))
+        return {
+            "kind": first["refused"]["kind"] if first["refused"] else "rank",
+            "rank": first["rank"],
+            "exit_code": first["exit_code"],
+            "signal": first["signal"],
+            "at": first["ended_at"],
+            "detail": first["refused"]["detail"] if first["refused"] else "",
+        }
+
+    def states(self) -> List[Dict[str, Any]]:
+        """One dict a rank, in the order of local ranks."""
+        return [self._state(local) for local in range(len(self._plan.ranks))]
+
+    def _state(self, local: int) -> Dict[str, Any]:
+        record = self._records.get(local, {})
+        return {
+            "rank": self._plan.ranks[local],
+            "local_rank": local,
+            "pid": record.get("child") or record.get("pid"),
+            "started_at": record.get("started_at"),
+            "ended_at": record.get("ended_at"),
+            "exit_code": record.get("exit_code"),
+            "signal": record.get("signal"),
+            "refused": record.get("failure"),
+            "log": self._plan.log(local),
+            "bytes": size_of(self._plan.log(local)),
+            "tail": self._tails.get(local, ""),
+        }
+
+    def _read(self, local: int) -> None:
+        path = self._files.rank(local)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return
+        version = (status.st_mtime_ns, status.st_ino)
+        if self._seen.get(local) == version:
+            return
+        record = read_json(path)
+        if record is None:
+            return
+        self._seen[local] = version
+        self._records[local] = record
+        self._keep_tail(local)
+
+    def _notice_killed_entry(self, local: int) -> None:
+        """An entry that was killed cannot record its end; the script dies with it."""
+        record = self._records.get(local)
+        if (
+            record is None
+            or record["ended_at"] is not None
+            or processes.is_alive(record["pid"], record["born"])
+        ):
+            self._gone_since.pop(local, None)
+            return
+        now = time.time()
+        gone_since = self._gone_since.setdefault(local, now)
+        if now - gone_since > _GONE_AFTER:
+            record.update(ended_at=gone_since, signal=_SIGKILL)
+            self._keep_tail(local)
+
+    def _keep_tail(self, local: int) -> None:
+        if _has_failed(self._state(local)):
+            self._tails[local] = last_bytes(self._plan.log(local), TAIL).decode("utf-8", "replace")
+
+
+def _has_failed(state: Dict[str, Any]) -> bool:
+    return state["ended_at"] is not None and (state["signal"] is not None or state["exit_code"] != 0)
