@@ -36,7 +36,7 @@ test: packages check
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.with-tests
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --output-format=concise .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
