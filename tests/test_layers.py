@@ -21,6 +21,8 @@ LAYERS = (
     {"fleet", "follow", "launch", "logs", "observe", "prepare", "status", "stop", "watch"},
     {
         *{
+            "addresses",
+            "devices",
             "dialects",
             "envfile",
             "environment",

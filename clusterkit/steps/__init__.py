@@ -1,0 +1,74 @@
+"""What must hold on a host. One file a topic; the list below is explicit and in the order of the report.
+
+Add a step: docs/steps.md. What each one says and why: docs/checks-launch.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clusterkit.facts import Facts, Probe
+from clusterkit.inventory.model import Settings
+from clusterkit.steps.clock import ClockOffset
+from clusterkit.steps.disk import DiskSpace, RunDirectory
+from clusterkit.steps.engine import LAUNCH, Fleet, Step, Verdict, counts, exit_code, judge, judge_all, settled
+from clusterkit.steps.machine import OwnMachineId
+from clusterkit.steps.name import HostName
+from clusterkit.steps.node_ip import NodeAddress
+from clusterkit.steps.ports import PortsFree
+from clusterkit.steps.python import GompLibrary, Interpreter, PaddleInstalled, SamePaddle, SamePython
+from clusterkit.steps.runs import LeftOverProcesses, OtherRuns
+from clusterkit.steps.shm import SharedMemory
+from clusterkit.topology import Topology
+
+__all__ = [
+    "LAUNCH",
+    "Fleet",
+    "Step",
+    "Verdict",
+    "check",
+    "chosen",
+    "counts",
+    "exit_code",
+    "judge",
+    "judge_all",
+    "probes",
+    "settled",
+]
+
+ALL: tuple[Step, ...] = (
+    NodeAddress(),
+    HostName(),
+    OwnMachineId(),
+    ClockOffset(),
+    Interpreter(),
+    PaddleInstalled(),
+    SamePaddle(),
+    SamePython(),
+    GompLibrary(),
+    RunDirectory(),
+    DiskSpace(),
+    SharedMemory(),
+    LeftOverProcesses(),
+    OtherRuns(),
+    PortsFree(),
+)
+
+
+def chosen(tag: str) -> tuple[Step, ...]:
+    """The steps that carry the tag, in the order of the report."""
+    return tuple(step for step in ALL if tag in step.tags)
+
+
+def probes(steps: Sequence[Step]) -> tuple[Probe[Any], ...]:
+    """Every probe that these steps read, once."""
+    return tuple({probe.name: probe for step in steps for probe in step.probes}.values())
+
+
+def check(
+    members: Sequence[Settings], facts: Mapping[str, Facts], topology: Topology | None, tag: str = LAUNCH
+) -> list[Verdict]:
+    """What every step of the tag says about every host whose facts are there (pure)."""
+    fleet = Fleet({settings.alias: settings for settings in members}, facts, topology)
+    return judge_all(chosen(tag), fleet)

@@ -1,0 +1,65 @@
+"""A place for the run's files: a directory that may be written, and room in it."""
+
+from __future__ import annotations
+
+from clusterkit.probes import DISK
+from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, State, Step
+
+GIB = 1024**3
+WARN_GIB = 1.0
+FAIL_GIB = 200 * 1000**2 / GIB
+
+
+class RunDirectory(Step):
+    """`remote_dir`, or the directory that it would be made in, may be written and run from."""
+
+    name = "remote_dir"
+    tags = frozenset({LAUNCH})
+    probes = (DISK,)
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """The launcher starts our rank entry as a program, so `noexec` will not do."""
+        return {"directory": True, "writable": True, "executable": True}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """What the nearest directory that exists allows."""
+        disk = fleet.facts[host][DISK]
+        return {"directory": disk.is_directory, "writable": disk.writable, "executable": disk.executable}
+
+    def explain(self, change: Change) -> str:
+        disk, wanted = change.facts[DISK], change.settings.remote_dir
+        if "directory" in change.keys:
+            return f"{disk.path} is not a directory, so remote_dir {wanted} cannot be used"
+        if "writable" in change.keys:
+            return f"{disk.path} cannot be written, so remote_dir {wanted} cannot be used"
+        return f"{disk.mount_point} is mounted noexec: nothing can be run from remote_dir {wanted}"
+
+    def hint(self, change: Change) -> str:
+        return f"write remote_dir=/a/directory/of/yours for {change.host} in the inventory"
+
+
+class DiskSpace(Step):
+    """Room at `remote_dir` for the job's code, logs and checkpoints."""
+
+    name = "disk space"
+    tags = frozenset({LAUNCH})
+    probes = (DISK,)
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """1 GiB."""
+        return {"free_gib": AtLeast(WARN_GIB)}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """What is free for us."""
+        return {"free_gib": round(fleet.facts[host][DISK].free / GIB, 2)}
+
+    def severity(self, change: Change) -> Severity:
+        """Under 200 MB nothing sensible fits."""
+        return "failed" if change.facts[DISK].free < FAIL_GIB * GIB else "warning"
+
+    def explain(self, change: Change) -> str:
+        disk = change.facts[DISK]
+        return f"{change.actual['free_gib']} GiB are free on {disk.mount_point}, where remote_dir lies"
+
+    def hint(self, change: Change) -> str:
+        return "make room (`clusterkit runs prune` removes old runs), or write another remote_dir"

@@ -1,0 +1,269 @@
+"""A step: one desired property of hosts, and the verdict that follows from desired and actual.
+
+A step only states facts. What is shown (`--check`, `--diff`, `--json`), what would be changed and how it ends
+all follow from its two dicts in the same keys and its lines of shell, which nothing here ever runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+from clusterkit.errors import ExitCode, worst
+from clusterkit.facts import Facts, Probe, ProbeFailed
+from clusterkit.inventory.model import Settings
+from clusterkit.topology import Node, Topology
+
+Status = Literal["ok", "changed", "warning", "pending", "manual", "failed", "unknown", "skipped"]
+Severity = Literal["warning", "manual", "failed"]
+Scalar = str | int | float | bool | None
+State = Mapping[str, "Scalar | tuple[str, ...] | Requirement"]
+
+LAUNCH = "launch"
+
+# What the verdict means for the command's exit code; everything else is fine.
+_EXIT: Mapping[str, ExitCode] = {
+    "failed": ExitCode.FAILED,
+    "manual": ExitCode.FAILED,
+    "unknown": ExitCode.FAILED,
+    "pending": ExitCode.PENDING,
+}
+
+
+class Requirement(Protocol):
+    """A desired value that is not one value, such as "at least 1"; `str()` is how it reads."""
+
+    def met_by(self, actual: Any) -> bool:
+        """True if `actual` is as desired."""
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A number that must be reached."""
+
+    bound: float
+
+    def met_by(self, actual: Any) -> bool:
+        """True from the bound upwards; None (nothing there) is too little."""
+        return actual is not None and actual >= self.bound
+
+    def __str__(self) -> str:
+        return f"at least {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A number that must not be passed."""
+
+    bound: float
+
+    def met_by(self, actual: Any) -> bool:
+        """True up to the bound."""
+        return actual is not None and actual <= self.bound
+
+    def __str__(self) -> str:
+        return f"at most {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class VersionAtLeast:
+    """A version that must be reached, compared number by number: 2.10 is newer than 2.9."""
+
+    bound: str
+
+    def met_by(self, actual: Any) -> bool:
+        """True from this version on; None (not installed) is too little."""
+        return actual is not None and version_key(actual) >= version_key(self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.bound} or newer"
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: `2.6.2.post118` is (2, 6, 2)."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All hosts at once, so that "the same as on the others" is a step like any other.
+
+    `topology` is None where no run is planned (preflight of hosts that do not make up a job yet).
+    """
+
+    members: Mapping[str, Settings]
+    facts: Mapping[str, Facts]
+    topology: Topology | None = None
+
+    def node(self, host: str) -> Node | None:
+        """The host's node in the planned run, None without one."""
+        nodes = self.topology.nodes if self.topology else ()
+        return next((node for node in nodes if node.alias == host), None)
+
+    def values(self, probe: Probe[Any]) -> dict[str, Any]:
+        """The probe's value on every host where it has one, in inventory order."""
+        return {host: facts[probe] for host, facts in self.facts.items() if facts.failure(probe) is None}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One host × one step that differs, in `keys`."""
+
+    host: str
+    fleet: Fleet
+    desired: State
+    actual: State
+    keys: tuple[str, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The host's variables."""
+        return self.fleet.members[self.host]
+
+    @property
+    def facts(self) -> Facts:
+        """The host's facts."""
+        return self.fleet.facts[self.host]
+
+
+class Step:
+    """One desired property of a host. Subclasses state `desired` and `actual` in the same keys, both pure.
+
+    `probes` are all that it reads. The rest may be overridden: `skip`, `fix`, `severity`, `explain`, `hint`.
+    """
+
+    name: str = ""
+    tags: frozenset[str] = frozenset()
+    probes: tuple[Probe[Any], ...] = ()
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """Why the step does not apply to this host; "" if it does."""
+        return ""
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """What should be."""
+        raise NotImplementedError
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """What is, in the same keys. May raise ProbeFailed: the verdict is then `unknown`."""
+        raise NotImplementedError
+
+    def fix(self, change: Change) -> list[str]:
+        """Shell lines that close the gap, each value quoted; [] if it takes a person."""
+        return []
+
+    def severity(self, change: Change) -> Severity:
+        """How bad it is where there is no fix."""
+        return "failed"
+
+    def explain(self, change: Change) -> str:
+        """What is wrong, in one line."""
+        return "; ".join(f"{key} is {change.actual[key]}, not {change.desired[key]}" for key in change.keys)
+
+    def hint(self, change: Change) -> str:
+        """What to do next, in one line."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one step stands on one host; `fix` are the shell lines that would close the gap."""
+
+    host: str
+    name: str
+    status: Status
+    desired: Mapping[str, Any] = field(default_factory=dict)
+    actual: Mapping[str, Any] = field(default_factory=dict)
+    changed_keys: tuple[str, ...] = ()
+    message: str = ""
+    hint: str = ""
+    fix: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of `hosts.ALIAS.checks`, as design.md's JSON has it."""
+        return {
+            "name": self.name,
+            "status": self.status,
+            "desired": dict(self.desired),
+            "actual": dict(self.actual),
+            "changed_keys": list(self.changed_keys),
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
+    """The verdict of one step on one host (pure)."""
+    reason = step.skip(host, fleet)
+    if reason:
+        return Verdict(host, step.name, "skipped", message=reason)
+    try:
+        desired, actual = step.desired(host, fleet), step.actual(host, fleet)
+    except ProbeFailed as error:
+        return Verdict(host, step.name, "unknown", message=error.message, hint=error.hint or _look(error))
+    keys = tuple(key for key in desired if not _satisfied(desired[key], actual[key]))
+    verdict = Verdict(host, step.name, "ok", _shown(desired), _shown(actual), keys)
+    if not keys:
+        return verdict
+    change = Change(host, fleet, desired, actual, keys)
+    fix = tuple(step.fix(change))
+    status: Status = "pending" if fix else step.severity(change)
+    return replace(verdict, status=status, message=step.explain(change), hint=step.hint(change), fix=fix)
+
+
+def judge_all(steps: Iterable[Step], fleet: Fleet) -> list[Verdict]:
+    """Every step's verdict on every host whose facts are there: by host in inventory order, then by step."""
+    listed = list(steps)
+    return [judge(step, host, fleet) for host in fleet.members if host in fleet.facts for step in listed]
+
+
+def settled(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[Verdict]:
+    """The second reading decides: pending and now ok is `changed`, still not ok is `failed`."""
+    pending = {(verdict.host, verdict.name) for verdict in before if verdict.status == "pending"}
+    return [_settled(verdict) if (verdict.host, verdict.name) in pending else verdict for verdict in after]
+
+
+def _settled(verdict: Verdict) -> Verdict:
+    if verdict.status == "ok":
+        return replace(verdict, status="changed")
+    return replace(verdict, status="failed") if verdict.status == "pending" else verdict
+
+
+def exit_code(verdicts: Iterable[Verdict], strict: bool = False) -> int:
+    """0, 1 (failed, by hand, unknown; with `strict` warnings too) or 3 (pending); 1 before 3."""
+    codes = [_EXIT.get(verdict.status, ExitCode.OK) for verdict in verdicts]
+    return worst(codes) or (ExitCode.FAILED if strict and "warning" in counts(verdicts) else ExitCode.OK)
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many verdicts there are of each status."""
+    return dict(Counter(verdict.status for verdict in verdicts))
+
+
+def majority(values: Mapping[str, Any]) -> Any:
+    """The value that most hosts have; of equally many, the one of the first host. None without hosts."""
+    counted = Counter(values.values())
+    return max(values.values(), key=lambda value: counted[value], default=None)
+
+
+def _satisfied(desired: Any, actual: Any) -> bool:
+    return bool(desired.met_by(actual)) if hasattr(desired, "met_by") else bool(desired == actual)
+
+
+def _shown(state: State) -> dict[str, Any]:
+    return {key: str(value) if hasattr(value, "met_by") else _plain(value) for key, value in state.items()}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _look(error: ProbeFailed) -> str:
+    return f"look at {error.host} by hand, then try again"

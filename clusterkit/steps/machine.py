@@ -1,0 +1,42 @@
+"""No two hosts that are reached over ssh are, or claim to be, one machine."""
+
+from __future__ import annotations
+
+from clusterkit.probes import HOST
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Step
+
+
+class OwnMachineId(Step):
+    """A machine id of its own: cloned images share one, and so does a machine that is listed twice."""
+
+    name = "machine id"
+    tags = frozenset({LAUNCH})
+    probes = (HOST,)
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """Local nodes are one machine, on purpose; a host without an id claims nothing."""
+        if fleet.members[host].connection == "local":
+            return "a local node shares this machine"
+        return "" if fleet.facts[host][HOST].machine_id else "the host has no machine id"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """Nobody else's."""
+        return {"shared_with": ()}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """The other hosts with this machine id."""
+        own = fleet.facts[host][HOST].machine_id
+        ids = {other: facts.machine_id for other, facts in fleet.values(HOST).items() if other != host}
+        return {"shared_with": tuple(other for other, machine_id in ids.items() if machine_id == own)}
+
+    def severity(self, change: Change) -> Severity:
+        """Ports are planned as for one machine, so the run works either way."""
+        return "warning"
+
+    def explain(self, change: Change) -> str:
+        others = change.actual["shared_with"]
+        names = ", ".join(others[:4]) if isinstance(others, tuple) else ""
+        return f"has the same /etc/machine-id as {names}"
+
+    def hint(self, change: Change) -> str:
+        return "listed twice? else it was cloned: remove /etc/machine-id, run systemd-machine-id-setup"

@@ -1,0 +1,45 @@
+"""The address that the other nodes will use is on this host, and a program may bind it."""
+
+from __future__ import annotations
+
+from clusterkit.addresses import listed
+from clusterkit.probes import NETWORK, PYTHON
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State, Step
+
+
+class NodeAddress(Step):
+    """The node address is the host's own: with another one Paddle's launcher waits for ever, silently."""
+
+    name = "node address"
+    tags = frozenset({LAUNCH})
+    probes = (NETWORK, PYTHON)
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """Without a planned run there is no node address yet."""
+        return "" if fleet.node(host) else "no run is planned"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """The planned address, without an error when it is bound."""
+        node = fleet.node(host)
+        return {"node_ip": node.node_ip if node else None, "bind_error": ""}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """Whether the host has it, and what binding it said (nothing where no program could try)."""
+        node, facts = fleet.node(host), fleet.facts[host]
+        ip = node.node_ip if node else ""
+        python = facts.get(PYTHON)
+        return {
+            "node_ip": ip if facts[NETWORK].owner(ip) else None,
+            "bind_error": python.binds.get(ip, "") if python else "",
+        }
+
+    def explain(self, change: Change) -> str:
+        ip = change.desired["node_ip"]
+        if "node_ip" in change.keys:
+            return (
+                f"node address {ip} is not on this host, which has {listed(change.facts[NETWORK].addresses)}"
+            )
+        return f"node address {ip} cannot be bound: {change.actual['bind_error']}"
+
+    def hint(self, change: Change) -> str:
+        return f"correct node_ip, network or interface of {change.host} in the inventory"

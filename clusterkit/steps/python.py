@@ -1,0 +1,187 @@
+"""The interpreter of a bare host, and the Paddle in it."""
+
+from __future__ import annotations
+
+from clusterkit.facts import NOT_FOUND
+from clusterkit.probes import PYTHON
+from clusterkit.probes.python import PythonFacts
+from clusterkit.steps.engine import (
+    LAUNCH,
+    Change,
+    Fleet,
+    Severity,
+    State,
+    Step,
+    VersionAtLeast,
+    majority,
+)
+
+OLDEST_PYTHON = "3.6"
+OLDEST_PADDLE = "2.3"
+
+
+class _OnBareHost(Step):
+    """What an image would bring along, so it does not apply to hosts that run one."""
+
+    tags = frozenset({LAUNCH})
+    probes = (PYTHON,)
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """In a container the host's interpreter does not matter, and without one nothing can be in it."""
+        if fleet.members[host].container_runtime != "none":
+            return "the image brings its own"
+        failed = fleet.facts[host].failure(PYTHON)
+        return "no interpreter" if failed and failed.status == NOT_FOUND else ""
+
+
+class Interpreter(_OnBareHost):
+    """The inventory's `python` is there, and new enough for what we send."""
+
+    name = "python"
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """In a container the host's interpreter does not matter."""
+        return "the image brings its own" if fleet.members[host].container_runtime != "none" else ""
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """3.6."""
+        return {"version": VersionAtLeast(OLDEST_PYTHON)}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """Its version, None if there is none."""
+        failed = fleet.facts[host].failure(PYTHON)
+        if failed and failed.status == NOT_FOUND:
+            return {"version": None}
+        return {"version": _dotted(fleet.facts[host][PYTHON])}
+
+    def explain(self, change: Change) -> str:
+        python = change.settings.python
+        if change.actual["version"] is None:
+            return f"there is no interpreter {python}"
+        return f"{python} is Python {change.actual['version']}, and {OLDEST_PYTHON} is the oldest that works"
+
+    def hint(self, change: Change) -> str:
+        return f"write python=/path/to/python for {change.host} in the inventory, such as a venv's"
+
+
+class PaddleInstalled(_OnBareHost):
+    """A Paddle whose launcher takes `--master --nnodes --rank --host`, and that can use the GPUs planned."""
+
+    name = "paddle"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """2.3, with CUDA where GPUs are used."""
+        node = fleet.node(host)
+        build = {"gpu_build": True} if node and node.devices else {}
+        return {"version": VersionAtLeast(OLDEST_PADDLE), **build}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """From the package's metadata: Paddle is not imported."""
+        paddle = fleet.facts[host][PYTHON].paddle
+        node = fleet.node(host)
+        build = {"gpu_build": paddle.for_gpu if paddle else None} if node and node.devices else {}
+        return {"version": paddle.version if paddle else None, **build}
+
+    def explain(self, change: Change) -> str:
+        path = change.facts[PYTHON].path
+        version = change.actual["version"]
+        if version is None:
+            return f"Paddle is not installed for {path}"
+        if "version" in change.keys:
+            return f"Paddle {version} is too old: {OLDEST_PADDLE} is the oldest that can be launched"
+        return f"GPUs are to be used, but Paddle {version} of {path} was built without CUDA"
+
+    def hint(self, change: Change) -> str:
+        node = change.fleet.node(change.host)
+        package = "paddlepaddle-gpu" if node and node.devices else "paddlepaddle"
+        if "version" in change.keys:
+            install = f"{change.facts[PYTHON].path} -m pip install {package}"
+            return f"{install}, or write python=… of the right environment in the inventory"
+        return "install paddlepaddle-gpu instead, or write nproc_per_node to train on the CPU"
+
+
+class SamePaddle(_OnBareHost):
+    """Every node has the Paddle that most have: mixed ones hang or fail in the first collective call."""
+
+    name = "same paddle"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """What most nodes have."""
+        return {"paddle": majority(_paddles(fleet))}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """What this one has."""
+        return {"paddle": _paddles(fleet).get(host, majority(_paddles(fleet)))}
+
+    def severity(self, change: Change) -> Severity:
+        """Near releases often do work together."""
+        return "warning"
+
+    def explain(self, change: Change) -> str:
+        return f"has {change.actual['paddle']}, the other nodes {change.desired['paddle']}"
+
+    def hint(self, change: Change) -> str:
+        return f"install {change.desired['paddle']} on {change.host}"
+
+
+class SamePython(_OnBareHost):
+    """Every node has the Python (major and minor) that most have: pickled data and wheels depend on it."""
+
+    name = "same python"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """What most nodes have."""
+        return {"python": majority(_minors(fleet))}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """What this one has."""
+        return {"python": ".".join(map(str, fleet.facts[host][PYTHON].version[:2]))}
+
+    def severity(self, change: Change) -> Severity:
+        """It often works."""
+        return "warning"
+
+    def explain(self, change: Change) -> str:
+        return f"has Python {change.actual['python']}, the other nodes {change.desired['python']}"
+
+    def hint(self, change: Change) -> str:
+        return f"write python=… of an equal interpreter for {change.host} in the inventory"
+
+
+class GompLibrary(_OnBareHost):
+    """`libgomp.so.1`, the one library that Paddle's wheel takes from the system."""
+
+    name = "libgomp"
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """Where ctypes cannot load it, nobody can tell."""
+        reason = super().skip(host, fleet)
+        python = fleet.facts[host].get(PYTHON)
+        return reason or ("" if python is None or python.libgomp is not None else "this Python has no ctypes")
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        """There."""
+        return {"libgomp.so.1": True}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        """Whether the interpreter could load it."""
+        return {"libgomp.so.1": fleet.facts[host][PYTHON].libgomp}
+
+    def explain(self, change: Change) -> str:
+        return "libgomp.so.1 cannot be loaded, so importing Paddle will fail"
+
+    def hint(self, change: Change) -> str:
+        return "as root: apt-get install libgomp1 (Debian, Ubuntu), or dnf install libgomp"
+
+
+def _dotted(python: PythonFacts) -> str:
+    return ".".join(map(str, python.version))
+
+
+def _paddles(fleet: Fleet) -> dict[str, str]:
+    installed = {host: python.paddle for host, python in fleet.values(PYTHON).items() if python.paddle}
+    return {host: f"{paddle.distribution} {paddle.version}" for host, paddle in installed.items()}
+
+
+def _minors(fleet: Fleet) -> dict[str, str]:
+    return {host: ".".join(map(str, python.version[:2])) for host, python in fleet.values(PYTHON).items()}
