@@ -51,17 +51,18 @@ clean:
 
 # --- Set-up --------------------------------------------------------------------------------------------------
 
+# Without root the tests that need these skip themselves, and say so.
 packages:
-	@scripts/debian-packages --or-skip $(TEST_PACKAGES)
+	@scripts/debian-packages "make test" $(TEST_PACKAGES) || [ $$? = 3 ]
 
 libgomp:
-	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
-	  echo "Paddle needs the system library libgomp1, which this machine does not have."; \
-	  scripts/debian-packages libgomp1; }
+	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null \
+	  || scripts/debian-packages PaddlePaddle libgomp1
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "clusterkit needs Python 3.10 or newer, $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo "clusterkit needs Python 3.10 or newer, which $(PYTHON) is not. Name one: make PYTHON=python3.11 …" >&2; \
+	  exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments. To get that: sudo apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
