@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -14,12 +15,19 @@ import pytest
 
 TRAIN = Path(__file__).parent.parent / "examples" / "train.py"
 
-pytestmark = [
-    pytest.mark.paddle,
-    pytest.mark.skipif(
-        importlib.util.find_spec("paddle") is None, reason="PaddlePaddle is not installed (extra: cpu)"
-    ),
-]
+
+def missing() -> str:
+    """Why PaddlePaddle cannot run here; empty where it can."""
+    if importlib.util.find_spec("paddle") is None:
+        return "PaddlePaddle is not installed (extra: cpu)"
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return "PaddlePaddle needs the system library libgomp1"
+    return ""
+
+
+pytestmark = [pytest.mark.paddle, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def run(command: list[str], folder: Path) -> str:
