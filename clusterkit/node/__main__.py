@@ -1,6 +1,7 @@
 """The commands of `agent.pyz`; what each does stands in docs/architecture.md, "What runs on a host"."""
 
 import json
+import os
 import signal
 import sys
 from typing import Callable, Dict, List
@@ -93,6 +94,8 @@ def _stop(arguments: List[str]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Once begun it is done to the end.
     grace = float(arguments[arguments.index("--grace") + 1]) if "--grace" in arguments else None
     files = RunFiles(arguments[0])
+    if not os.path.exists(files.plan):
+        return _print({"stopped": True, "was": "never started", "killed": [], "left": []})
     try:
         known = plan.load(files)
     except plan.PlanError as error:

@@ -95,16 +95,13 @@ class Supervised:
             return None
         return sock
 
-    def send(self, line: bytes) -> bool:
-        """Pass a command on; False if the supervisor cannot take it."""
-        if self.sock is None:
-            return False
-        try:
-            self.sock.settimeout(2.0)
-            self.sock.sendall(line + b"\n")
-        except OSError:
-            return False
-        return True
+    def send(self, line: bytes) -> None:
+        """Pass a command on; what the supervisor makes of it shows in its next state."""
+        if self.sock is not None:
+            try:
+                self.sock.sendall(line + b"\n")
+            except OSError:
+                self._close()
 
     def look(self) -> bool:
         """Read what the supervisor has pushed; True if there is a newer state."""
@@ -153,7 +150,7 @@ class Attachment:
             state = record.current(self._files, self._plan)
             self._tell(state)
         while self._send_logs():
-            self._pass_on(None, self._controller.lines(0))
+            self._controller.lines(0)
         self._controller.frame({"frame": "end"})
 
     def _request(self) -> Dict[str, Any]:
@@ -189,10 +186,11 @@ class Attachment:
             if supervisor.look() or time.monotonic() - self._told_at > _STATE_EVERY:
                 self._tell(supervisor.state)
             more = self._send_logs()
-            self._pass_on(supervisor, lines)
+            for line in lines:
+                supervisor.send(line)
             lines = self._controller.lines(0 if more else _POLL, supervisor.sock)
-        self._pass_on(None, lines)
-        self._tell(record.written(self._files))
+        final = supervisor.state if record.is_final(supervisor.state) else record.written(self._files)
+        self._tell(final)
 
     def _tell(self, state: Optional[Dict[str, Any]]) -> None:
         if state is None and self._told_at == 0.0 and not os.path.exists(self._files.state):
@@ -201,12 +199,6 @@ class Attachment:
         if state is not None:
             self._told_at = time.monotonic()
             self._controller.frame({"frame": "state", "state": state})
-
-    def _pass_on(self, supervisor: Optional[Supervised], lines: List[bytes]) -> None:
-        for line in lines:
-            if supervisor is None or not supervisor.send(line):
-                words = "no supervisor takes the command on %s" % self._plan.alias
-                self._controller.frame({"frame": "error", "message": words})
 
     def _send_logs(self) -> bool:
         """One piece of every log that has something new; True if there was any."""

@@ -63,7 +63,10 @@ class Launcher:
 
     def start(self, at: float) -> None:
         """The child starts the launcher when this host's clock shows `at`, at once if that has passed."""
-        os.write(self._go, b"%.6f\n" % at)
+        try:
+            os.write(self._go, b"%.6f\n" % at)
+        except OSError:
+            pass  # The child has gone; that is noticed when it is reaped.
 
     @property
     def is_running(self) -> bool:
@@ -99,6 +102,9 @@ class Launcher:
 
     def ask_to_stop(self) -> None:
         """SIGTERM; Paddle's launcher passes it on to its ranks and gives them 30 s."""
+        if self._go >= 0:
+            os.close(self._go)  # A child that still waits for its time gives up.
+            self._go = -1
         if self.is_running and self.pid is not None:
             os.kill(self.pid, signal.SIGTERM)
 

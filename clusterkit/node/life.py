@@ -17,6 +17,15 @@ _LINGER = 30.0
 _TOGETHER = 1.0
 _LAUNCHER_LINES = 10
 
+NO_FAILURE: Dict[str, Any] = {
+    "kind": "",
+    "rank": None,
+    "exit_code": None,
+    "signal": None,
+    "at": None,
+    "detail": "",
+}
+
 
 class Life:
     """What happens on this host. The supervisor calls `observe` about ten times a second."""
@@ -41,9 +50,8 @@ class Life:
     def fail(self, kind: str, detail: str, **more: Any) -> None:
         """Note the node's first failure."""
         if self.failure is None:
-            failure = {"kind": kind, "rank": None, "exit_code": None, "signal": None, "at": time.time()}
-            failure.update(more, detail=detail)
-            self.failure = failure
+            self.failure = dict(NO_FAILURE, kind=kind, at=time.time(), detail=detail)
+            self.failure.update(more)
 
     def prepare(self) -> None:
         """The node could start now, or has failed and says why."""

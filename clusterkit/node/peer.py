@@ -43,6 +43,7 @@ class Peer:
         self.decision: Optional[Dict[str, Any]] = None
         self.heard_at: Optional[float] = None
         self.problem: Optional[str] = None
+        self.problem_since: Optional[float] = None
 
     @property
     def is_connected(self) -> bool:
@@ -113,6 +114,7 @@ class Peer:
             self._connecting.close()
             self._connecting = None
         self.problem = "%s:%d: %s" % (self._server + (reason,))
+        self.problem_since = self.problem_since or time.time()
         self._try_at = now + _RETRY_AFTER
 
     def _received(self, data: bytes) -> None:
@@ -127,7 +129,7 @@ class Peer:
             return
         connection.send(end.replies())
         if end.proven and not was_proven:
-            self.problem = None
+            self.problem = self.problem_since = None
             self.say(time.monotonic())
         for message in messages:
             self._heard(message)

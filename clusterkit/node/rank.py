@@ -1,5 +1,6 @@
 """The rank entry: Paddle's launcher starts it instead of the script, and it records how the script ends."""
 
+import json
 import os
 import resource
 import signal
@@ -9,11 +10,12 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import processes
-from .files import RunFiles, make_private_directory, read_json, write_json
+from .files import RunFiles, make_private_directory, read_json, write_atomically
 from .plan import Plan, PlanError, load
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _NOT_FOUND = 127
+_RECORD_SIZE = 1024
 
 
 class WrongWorld(Exception):
@@ -62,9 +64,21 @@ class Record:
         }
 
     def note(self, **values: Any) -> None:
-        """The record on disk says this too."""
+        """The record on disk says this too, also where the disk is full: it has its room since the start."""
         self._values.update(values)
-        write_json(self._path, self._values)
+        data = json.dumps(self._values).encode("ascii").ljust(_RECORD_SIZE) + b"\n"
+        try:
+            write_atomically(self._path, data)
+        except OSError as error:
+            _say("%s cannot be replaced: %s" % (self._path, error.strerror))
+            self._overwrite(data)
+
+    def _overwrite(self, data: bytes) -> None:
+        try:
+            with open(self._path, "r+b") as file:
+                file.write(data)
+        except OSError as error:
+            _say("%s cannot be written: %s" % (self._path, error.strerror))
 
 
 def run(run_dir: str, command: List[str]) -> int:
@@ -74,7 +88,7 @@ def run(run_dir: str, command: List[str]) -> int:
     try:
         plan = load(files)
     except PlanError as error:
-        return _refuse("clusterkit: %s" % error, 1)
+        return _refuse(str(error), 1)
     make_private_directory(files.ranks)
     record = Record(files, local_rank(environ))
     try:
@@ -83,15 +97,20 @@ def run(run_dir: str, command: List[str]) -> int:
         now = time.time()
         failure = {"kind": "world size", "detail": str(error)}
         record.note(started_at=now, ended_at=now, exit_code=1, failure=failure)
-        return _refuse("clusterkit: %s; the script was not started" % error, 1)
+        return _refuse("%s; the script was not started" % error, 1)
     environ.update(read_json(files.secrets) or {})
     return _supervised(record, _script(command), environ)
 
 
 def _refuse(message: str, code: int) -> int:
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    _say(message)
     return code
+
+
+def _say(message: str) -> None:
+    """A line of ours in the rank's own log."""
+    sys.stderr.write("clusterkit: %s\n" % message)
+    sys.stderr.flush()
 
 
 def _script(command: List[str]) -> List[str]:
@@ -118,7 +137,7 @@ def _supervised(record: Record, command: List[str], environ: Dict[str, str]) -> 
     child, problem = _start(command, environ)
     if child is None:
         record.note(started_at=started_at, ended_at=time.time(), exit_code=_NOT_FOUND)
-        return _refuse("clusterkit: %s" % problem, _NOT_FOUND)
+        return _refuse(problem, _NOT_FOUND)
     for number in waiting:
         _signal_group(child.pid, number)
     record.note(child=child.pid, started_at=started_at)

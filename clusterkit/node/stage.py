@@ -68,7 +68,10 @@ def _stage(header: Dict[str, Any], source: IO[bytes], sink: IO[bytes]) -> Dict[s
     sync = header.get("sync")
     if not sync:
         _say(sink, {"need": []})
-        return {"staged": True, "received_bytes": 0, "run_dir": run_dir, "workdir": None}
+        workdir = expanded(header["workdir"])
+        if not os.path.isdir(workdir):
+            raise StageError("%s is not a folder on this host, and no code was sent" % workdir)
+        return {"staged": True, "received_bytes": 0, "run_dir": run_dir, "workdir": workdir}
     root = expanded(sync["root"])
     entries = [checked(Entry(*item)) for item in sync["manifest"]]
     make_private_directory(root)

@@ -15,7 +15,7 @@ from . import processes
 from .control import ControlError, ControlServer
 from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, write_json
-from .life import Life
+from .life import NO_FAILURE, Life
 from .listeners import who_listens
 from .master import MasterQuery
 from .peer import Peer
@@ -120,15 +120,16 @@ class Supervisor:
             self._decider.go(now)
         elif request["command"] == "stop":
             given = request.get("cause") or {}
-            grace = request.get("grace")
-            self._stop(str(given.get("kind", "stop")), str(given.get("detail", "")), grace)
+            self._stop(given, request.get("grace"))
 
     def _signalled(self, signum: int) -> None:
         if signum in (signal.SIGTERM, signal.SIGINT):
-            self._stop("stop", "the supervisor on %s got signal %d" % (self._plan.alias, signum), None)
+            words = "the supervisor on %s got signal %d" % (self._plan.alias, signum)
+            self._stop({"kind": "stop", "detail": words}, None)
 
-    def _stop(self, kind: str, detail: str, grace: Optional[float]) -> None:
-        why = deciding.cause(kind, detail)
+    def _stop(self, given: Dict[str, Any], grace: Optional[float]) -> None:
+        why = deciding.cause(str(given.get("kind", "stop")), str(given.get("detail", "")))
+        why["signal"] = given.get("signal")
         grace = None if grace is None else max(0.0, float(grace))
         if isinstance(self._link, Peer):
             self._stop_wanted = {"grace": grace, "cause": why}
@@ -168,30 +169,27 @@ class Supervisor:
             words = "no word from node 0 for %g s: nothing was started" % self._plan.timeouts.gate
             if link.problem:
                 self._life.fail("channel", "node 0 could not be reached: %s" % link.problem)
-            return self._go_alone("gate", words, None)
+            return self._go_alone(deciding.cause("gate", words), None)
         if told["phase"] not in ("gate", "done") and silence > self._plan.timeouts.node:
             words = "node 0 was not heard for %g s" % self._plan.timeouts.node
-            self._life.fail("lost", words, node_rank=0, alias=self._plan.nodes[0].alias)
-            return self._go_alone("lost", words, None)
+            first = self._plan.nodes[0].alias
+            self._life.fail("lost", words, node_rank=0, alias=first)
+            return self._go_alone(deciding.cause("lost", words, 0, first), None)
         cut_off = not link.is_connected or silence > 3.0
         if self._stop_wanted and cut_off and told["phase"] != "done":
-            why = self._stop_wanted["cause"]
-            return self._go_alone(why["kind"], why["detail"], self._stop_wanted["grace"])
+            return self._go_alone(self._stop_wanted["cause"], self._stop_wanted["grace"])
         return told
 
-    def _go_alone(self, kind: str, detail: str, grace: Optional[float]) -> Dict[str, Any]:
-        why = deciding.cause(kind, detail)
-        why["at"] = time.time() - self._offset()
-        if kind == "lost":
-            why["node_rank"], why["alias"] = 0, self._plan.nodes[0].alias
+    def _go_alone(self, cause: Dict[str, Any], grace: Optional[float]) -> Dict[str, Any]:
+        why = dict(cause, at=time.time() - self._offset())
         self._alone = {
             "phase": "stop",
             "start_at": None,
             "grace": self._plan.timeouts.grace if grace is None else grace,
-            "outcome": deciding.outcome_of(kind),
+            "outcome": deciding.outcome_of(why["kind"]),
             "cause": why,
         }
-        _log("on our own: %s" % detail)
+        _log("on our own: %s" % why["detail"])
         return self._alone
 
     def _act_alone(self, alone: Dict[str, Any]) -> Dict[str, Any]:
@@ -260,12 +258,18 @@ class Supervisor:
             "ended_at": life.ended_at,
             "launcher_exit": life.launcher.exit,
             "ranks": life.ranks.states(),
-            "failure": life.failure,
-            "channel": self._link.problem if isinstance(self._link, Peer) else None,
+            "failure": life.failure or self._not_connected(),
             "stop_wanted": self._stop_wanted,
             "left": life.left,
             "decision": self._decision,
         }
+
+    def _not_connected(self) -> Optional[Dict[str, Any]]:
+        """While we wait at the gate: why node 0 cannot be reached, as a failure that may still pass."""
+        link = self._link
+        if self._life.state != "gate" or not isinstance(link, Peer) or link.problem is None:
+            return None
+        return dict(NO_FAILURE, kind="channel", at=link.problem_since, detail=link.problem)
 
     def state(self) -> Dict[str, Any]:
         """The node's state as everybody is told it (docs/architecture.md)."""

@@ -15,7 +15,7 @@ from types import FrameType
 def main() -> int:
     options = json.loads(sys.argv[1])
     command = sys.argv[2:]
-    sys.stderr.write("LAUNCH INFO fake launcher of node %s\n" % options["node_rank"])
+    sys.stderr.write(f"LAUNCH INFO fake launcher of node {options['node_rank']}\n")
     sys.stderr.flush()
     time.sleep(options.get("delay", 0))
     if options.get("exit") is not None:
@@ -33,11 +33,10 @@ def main() -> int:
             PADDLE_RANK_IN_NODE=str(local),
             PADDLE_LOCAL_RANK=str(local),
         )
-        log = open(os.path.join(options["log_dir"], "workerlog.%d" % local), "ab")
-        children.append(
-            subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
-        )
-        log.close()
+        with open(f"{options['log_dir']}/workerlog.{local}", "ab") as log:
+            children.append(
+                subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
+            )
     stopped: list[int] = []
 
     def stop(signum: int, _frame: "FrameType | None") -> None:

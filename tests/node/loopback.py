@@ -214,8 +214,7 @@ class Cluster:
         """Every rank of every node runs."""
         nodes = self.start_all()
         nodes[0].say({"command": "go"})
-        for node in nodes:
-            wait_for(lambda node=node: started(node.state), limit, f"ranks of {node.state.get('alias')}")
+        wait_for(lambda: all(started(node.state) for node in nodes), limit, "all ranks have started")
         return nodes
 
     def state(self, node: int) -> State:
