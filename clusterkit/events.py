@@ -11,7 +11,18 @@ from typing import Any
 from clusterkit.runs import iso
 
 # These are the kinds that `--json` promises; `notice` and `progress` are for people (`notice` travels in JSON too).
-KINDS = ("planned", "staged", "started", "joined", "line", "failed", "restarted", "ended", "notice", "progress")
+KINDS = (
+    "planned",
+    "staged",
+    "started",
+    "joined",
+    "line",
+    "failed",
+    "restarted",
+    "ended",
+    "notice",
+    "progress",
+)
 
 
 @dataclass(frozen=True)

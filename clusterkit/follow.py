@@ -84,7 +84,9 @@ class FrameReader:
 class _Host:
     """One host's side of following: its thread, its present connection, and the next byte of each file."""
 
-    def __init__(self, node: NodeRecord, remote: Remote, verb: str, follow: dict[str, Any], wait: bool) -> None:
+    def __init__(
+        self, node: NodeRecord, remote: Remote, verb: str, follow: dict[str, Any], wait: bool
+    ) -> None:
         self.node = node
         self.remote = remote
         self.verb = verb
@@ -148,7 +150,8 @@ class Following:
     ) -> None:
         verb = "start" if start else "attach"
         self._hosts = {
-            node.host: _Host(node, remotes[node.host], verb, dict(follow.get(node.host, {})), wait) for node in nodes
+            node.host: _Host(node, remotes[node.host], verb, dict(follow.get(node.host, {})), wait)
+            for node in nodes
         }
         self._frames: queue.Queue[Frame] = queue.Queue(_QUEUE_FRAMES)
         self._closed = threading.Event()
@@ -156,7 +159,9 @@ class Following:
 
     def __enter__(self) -> Following:
         for host in self._hosts.values():
-            threading.Thread(target=self._run, args=(host,), name=f"follow {host.node.host}", daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(host,), name=f"follow {host.node.host}", daemon=True
+            ).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -194,14 +199,18 @@ class Following:
                 tries = 0
                 if self._read(host, reader):
                     return
-                problem: ClusterkitError = Unreachable(host.node.host, "connection", "the agent's stream ended early")
+                problem: ClusterkitError = Unreachable(
+                    host.node.host, "connection", "the agent's stream ended early"
+                )
             except (Unreachable, HostTimeout) as error:
                 problem = error
             except CommandFailed as error:
                 self._put(Frame(host.node.host, "error", {"message": error.message, "hint": error.hint}))
                 return
             except (ValueError, KeyError) as error:
-                problem = Unreachable(host.node.host, "connection", f"the agent's stream cannot be read: {error}")
+                problem = Unreachable(
+                    host.node.host, "connection", f"the agent's stream cannot be read: {error}"
+                )
             host.disconnect()
             if self._closed.is_set():
                 return

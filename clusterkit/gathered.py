@@ -25,7 +25,9 @@ class GatheredLogs:
     def __enter__(self) -> GatheredLogs:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()

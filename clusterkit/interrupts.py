@@ -9,6 +9,12 @@ from types import FrameType, TracebackType
 from clusterkit.errors import Interrupted
 
 
+class Cancel(threading.Event):
+    """Set by the first signal that ends what is going on; `signum` says which it was."""
+
+    signum = 0
+
+
 class Interrupts:
     """Counts the user's signals while it is entered. Use in the main thread, as a context manager.
 
@@ -16,7 +22,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.cancel = threading.Event()
+        self.cancel = Cancel()
         self.hangup = False
         self.count = 0
         self.signum = 0
@@ -27,7 +33,9 @@ class Interrupts:
             self._before[signum] = signal.signal(signum, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
 
@@ -41,5 +49,5 @@ class Interrupts:
             self.hangup = True
             return
         self.count += 1
-        self.signum = self.signum or signum
+        self.signum = self.cancel.signum = self.signum or signum
         self.cancel.set()

@@ -22,7 +22,7 @@ from clusterkit.events import Event
 from clusterkit.follow import Following, deadline
 from clusterkit.gathered import GatheredLogs
 from clusterkit.interrupts import Interrupts
-from clusterkit.plan import NodePlan, Plan
+from clusterkit.plan import NodePlan
 from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
@@ -51,7 +51,12 @@ class Manner:
 
 
 def launch(
-    prepared: Prepared, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner, tell: Tell
+    prepared: Prepared,
+    remotes: Mapping[str, Remote],
+    store: RunStore,
+    interrupts: Interrupts,
+    manner: Manner,
+    tell: Tell,
 ) -> dict[str, Any]:
     """Run the prepared job; returns its final status document (or, detached, the one at its start).
 
@@ -116,7 +121,13 @@ def _record(prepared: Prepared) -> RunRecord:
 def _close_record(store: RunStore, record: RunRecord, error: ClusterkitError) -> None:
     state = "stopped" if isinstance(error, Interrupted) else "failed"
     cause = "user" if isinstance(error, Interrupted) else "clusterkit"
-    status = {**record.status, "state": state, "exit_code": int(error.exit_code), "cause": cause, "reason": error.message}
+    status = {
+        **record.status,
+        "state": state,
+        "exit_code": int(error.exit_code),
+        "cause": cause,
+        "reason": error.message,
+    }
     store.save(replace(record, status=status))
 
 
@@ -154,7 +165,9 @@ def _stage(
     return replace(record, nodes=nodes)
 
 
-def _stage_node(node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str) -> Mapping[str, Any]:
+def _stage_node(
+    node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str
+) -> Mapping[str, Any]:
     script = bootstrap(node.python, node.run_dir, len(package))
     stream = remote.open(script, timeout=STAGE_TIMEOUT_S, doing="staging")
     try:
@@ -242,7 +255,9 @@ class _Job:
                 failures[node.host] = HostError(node.host, f"its supervisor does not answer: {seen.error}")
             failure = self.watch.state(node.host).get("failure")
             if failure and failure["kind"] != "channel":
-                failures[node.host] = HostError(node.host, f"its supervisor cannot go on: {failure['detail']}")
+                failures[node.host] = HostError(
+                    node.host, f"its supervisor cannot go on: {failure['detail']}"
+                )
         if failures:
             raise FleetError(failures, "starting the supervisors, so no training was started")
         if self.watch.state(self.first).get("decision", {}).get("phase") in ("prepare", "start"):
@@ -263,7 +278,9 @@ class _Job:
                 raise self._timed_out(limit, awaited)
             self.interrupts.check()
             self._step()
-            self.tell(Event("progress", self.record.run_id, {"doing": "starting", "waiting": self._missing()}))
+            self.tell(
+                Event("progress", self.record.run_id, {"doing": "starting", "waiting": self._missing()})
+            )
 
     def _missing(self) -> list[str]:
         peers = {peer["alias"]: peer for peer in self.watch.state(self.first).get("peers") or []}
@@ -348,7 +365,9 @@ class _Job:
     def _detach(self) -> dict[str, Any]:
         status = self.watch.status()
         self.store.save(replace(self.record, status=status))
-        self.tell(Event("notice", self.record.run_id, {"text": "detached: the job goes on without this terminal"}))
+        self.tell(
+            Event("notice", self.record.run_id, {"text": "detached: the job goes on without this terminal"})
+        )
         return status
 
     def _finish(self) -> dict[str, Any]:

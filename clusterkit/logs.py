@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clusterkit.events import Event
 from clusterkit.follow import Following, deadline
@@ -28,13 +29,17 @@ def complete(record: RunRecord, store: RunStore, rank: int) -> bool:
     """True if the run is over and this rank's log was gathered to its last byte."""
     if record.state not in ENDED or record.node_of(rank).host in record.status.get("incomplete", ["?"]):
         return False
-    entry = next((each for each in record.status.get("ranks", []) if each["rank"] == rank), {"bytes": -1})
     path = store.log(record.run_id, rank)
-    return (path.stat().st_size if path.exists() else 0) == entry["bytes"]
+    return (path.stat().st_size if path.exists() else 0) == _entry(record.status, rank).get("bytes")
 
 
 def refresh(
-    record: RunRecord, ranks: Sequence[int], remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, tell: Tell
+    record: RunRecord,
+    ranks: Sequence[int],
+    remotes: Mapping[str, Remote],
+    store: RunStore,
+    interrupts: Interrupts,
+    tell: Tell,
 ) -> Watch:
     """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found where."""
     with GatheredLogs(lambda file: store.log(record.run_id, int(file))) as logs:
@@ -105,7 +110,7 @@ def why_nothing(record: RunRecord, rank: int, watch: Watch | None) -> str:
     seen = watch.observed[node.host]
     if not seen.reachable:
         return f"{place}: nothing was gathered and the host does not answer now ({seen.error})"
-    entry = next((each for each in watch.state(node.host).get("ranks", []) if each["rank"] == rank), {})
+    entry = _entry(watch.state(node.host), rank)
     if not entry.get("started_at"):
         return f"{place} has not started yet" if record.state not in ENDED else f"{place} never started"
     if entry.get("bytes"):
@@ -114,8 +119,13 @@ def why_nothing(record: RunRecord, rank: int, watch: Watch | None) -> str:
 
 
 def _started(record: RunRecord, rank: int) -> bool:
-    entry = next((each for each in record.status.get("ranks", []) if each["rank"] == rank), {})
+    entry = _entry(record.status, rank)
     return entry.get("exit_code") is not None or entry.get("signal") is not None
+
+
+def _entry(state: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
+    """A rank's entry in a node's state or in a status document; empty if there is none."""
+    return next((each for each in state.get("ranks", []) if each["rank"] == rank), {})
 
 
 def _wanted(
@@ -123,7 +133,9 @@ def _wanted(
 ) -> tuple[list[NodeRecord], dict[str, dict[str, Mapping[str, int]]]]:
     """The nodes that have these ranks, and which files to ask of each."""
     nodes = [node for node in record.nodes if set(node.ranks) & set(ranks)]
-    return nodes, {node.host: {str(rank): files[str(rank)] for rank in node.ranks if rank in ranks} for node in nodes}
+    return nodes, {
+        node.host: {str(rank): files[str(rank)] for rank in node.ranks if rank in ranks} for node in nodes
+    }
 
 
 def _read_once(
@@ -137,7 +149,9 @@ def _read_once(
     nodes, wanted = _wanted(record, ranks, files)
     limit = deadline(READ_LIMIT_S)
     with Following(nodes, remotes, wanted, wait=False) as following:
-        while not all(node.host in watch.finished or not watch.observed[node.host].reachable for node in nodes):
+        while not all(
+            node.host in watch.finished or not watch.observed[node.host].reachable for node in nodes
+        ):
             interrupts.check()
             frame = following.next(_POLL_S)
             if frame is not None:
@@ -158,5 +172,3 @@ def _over(watch: Watch, nodes: Sequence[NodeRecord]) -> bool:
 def notice(record: RunRecord, text: str) -> Event:
     """A sentence for the person who reads."""
     return Event("notice", record.run_id, {"text": text})
-
-

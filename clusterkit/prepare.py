@@ -1,6 +1,6 @@
 """The first half of a launch: read the hosts, check them, and make the plan. Writes nothing anywhere.
 
-    order → facts (one round trip a host) → topology → checks → environments → plan, and the code to send
+order → facts (one round trip a host) → topology → checks → environments → plan, and the code to send
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clusterkit import envfile, plan, steps, topology
 from clusterkit.environment import Wishes, firewall
-from clusterkit.errors import ClusterkitError, ExitCode, FleetError, worst
+from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
 from clusterkit.events import Event
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
@@ -25,7 +25,8 @@ from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import new_run_id
 from clusterkit.steps import Verdict
-from clusterkit.sync import Manifest, collect, script_in, sync_name, sync_root
+from clusterkit.sync import Manifest, collect, sync_name, sync_root
+from clusterkit.sync.roots import script_in
 from clusterkit.topology import Topology
 from clusterkit.watch import Tell
 
@@ -72,7 +73,7 @@ class ChecksFailed(ClusterkitError):
     """Checks tagged `launch` do not allow a start; nothing was changed on any host."""
 
     def __init__(self, verdicts: Sequence[Verdict]) -> None:
-        self.verdicts = tuple(verdict for verdict in verdicts if verdict.blocks)
+        self.verdicts = tuple(verdicts)
         hosts = {verdict.host for verdict in self.verdicts}
         super().__init__(
             f"{len(self.verdicts)} check{'s'[: len(self.verdicts) != 1]} failed on {len(hosts)} "
@@ -83,8 +84,7 @@ class ChecksFailed(ClusterkitError):
     @property
     def exit_code(self) -> int:  # type: ignore[override]
         """1 for a failure, 3 if only changes are pending."""
-        codes = {ExitCode.PENDING if verdict.status == "pending" else ExitCode.FAILED for verdict in self.verdicts}
-        return worst(codes)
+        return steps.exit_code(self.verdicts)
 
 
 def prepare(
@@ -95,12 +95,7 @@ def prepare(
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd)
     facts = _facts(order, remotes, forks, cancel, tell, run_id)
-    assigned = topology.build(
-        order.members, facts, run_id=run_id, nproc_per_node=order.nproc_per_node, devices=order.devices
-    )
-    verdicts = tuple(steps.check(order.members, facts, assigned.topology)) if order.check else ()
-    if any(verdict.blocks for verdict in verdicts):
-        raise ChecksFailed(verdicts)
+    assigned, verdicts = _checked(order, run_id, facts)
     manifest = _manifest(order, root) if order.sync else None
     made, secrets = _plan(order, run_id, assigned.topology, facts, wishes, root)
     return Prepared(
@@ -114,6 +109,26 @@ def prepare(
         verdicts=verdicts,
         notes=(*assigned.notes, *_removed(made), *(manifest.warnings if manifest else ())),
     )
+
+
+def _checked(
+    order: Order, run_id: str, facts: Mapping[str, Facts]
+) -> tuple[topology.Arrangement, tuple[Verdict, ...]]:
+    """The topology, and what the checks say. Raises ChecksFailed, which names every host at once, if it can."""
+    arranged, problem = None, None
+    try:
+        arranged = topology.arrange(
+            order.members, facts, run_id, nproc_per_node=order.nproc_per_node, devices=order.devices
+        )
+    except (TopologyError, HostError) as error:
+        problem = error
+    verdicts = steps.check(order.members, facts, arranged.topology if arranged else None) if order.check else []
+    if steps.exit_code(verdicts):
+        raise ChecksFailed([verdict for verdict in verdicts if steps.exit_code([verdict])])
+    if problem is not None:
+        raise problem
+    assert arranged is not None
+    return arranged, tuple(verdicts)
 
 
 def _wishes(order: Order) -> Wishes:
@@ -202,4 +217,6 @@ def _removed(made: Plan) -> list[str]:
     for node in made.nodes:
         for name, why in node.environment.removed.items():
             hosts.setdefault((name, why), []).append(node.alias)
-    return [f"kept {name} out of the job on {', '.join(where)}: it {why}" for (name, why), where in hosts.items()]
+    return [
+        f"kept {name} out of the job on {', '.join(where)}: it {why}" for (name, why), where in hosts.items()
+    ]

@@ -154,7 +154,9 @@ class RunStore:
         if len(fitting) == 1:
             return self._read(fitting[0])
         if fitting:
-            raise NotFound(f"`{run_id}` fits {len(fitting)} runs: {', '.join(fitting[-5:])}", "give more of it")
+            raise NotFound(
+                f"`{run_id}` fits {len(fitting)} runs: {', '.join(fitting[-5:])}", "give more of it"
+            )
         raise NotFound(f"no run `{run_id}` is recorded in {self.directory}", _known_runs(known))
 
     def newest(self, inventory: str | None) -> RunRecord:
@@ -165,7 +167,10 @@ class RunStore:
             if inventory is None or record.inventory == inventory:
                 return record
         if latest is None:
-            raise NotFound(f"no run is recorded in {self.directory}", "start one: clusterkit launch inventory.ini train.py")
+            raise NotFound(
+                f"no run is recorded in {self.directory}",
+                "start one: clusterkit launch inventory.ini train.py",
+            )
         return latest
 
     def records(self) -> Iterator[RunRecord]:

@@ -15,7 +15,14 @@ from clusterkit.errors import ExitCode
 from clusterkit.runs import SCHEMA, NodeRecord, RunRecord, iso
 
 _PHASES = ("gate", "prepare", "start", "stop", "done")
-_CAUSES = {"rank": "rank", "lost": "node", "launcher": "node", "supervisor": "node", "user": "user", "stop": "user"}
+_CAUSES = {
+    "rank": "rank",
+    "lost": "node",
+    "launcher": "node",
+    "supervisor": "node",
+    "user": "user",
+    "stop": "user",
+}
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,11 @@ def _state_of(node: NodeRecord, record: RunRecord, observed: Mapping[str, Observ
     own = observed.get(node.host, Observed(None)).state
     copies = [own] if own else []
     first = observed.get(record.nodes[0].host, Observed(None)).state or {}
-    copies += [peer["state"] for peer in first.get("peers", []) if peer["node_rank"] == node.node_rank and peer.get("state")]
+    copies += [
+        peer["state"]
+        for peer in first.get("peers", [])
+        if peer["node_rank"] == node.node_rank and peer.get("state")
+    ]
     if not copies:
         return {}
     order = ("gate", "prepared", "starting", "running", "stopping", "ended")
@@ -180,7 +191,11 @@ def _dead_supervisor(record: RunRecord, observed: Mapping[str, Observed]) -> Map
     """The cause that is left when no supervisor lives to name one."""
     states = {node.host: observed.get(node.host, Observed(None)).state for node in record.nodes}
     dead = [host for host, state in states.items() if state and state.get("supervisor") == "dead"]
-    alive = [host for host, state in states.items() if state and state.get("supervisor") != "dead" and state.get("state") != "ended"]
+    alive = [
+        host
+        for host, state in states.items()
+        if state and state.get("supervisor") != "dead" and state.get("state") != "ended"
+    ]
     if not dead or alive:
         return None
     return {"kind": "supervisor", "alias": dead[0], "detail": "killed, or the host was restarted"}

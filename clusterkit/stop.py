@@ -65,7 +65,13 @@ def stop(
     )
     status = observe(record, remotes, forks=forks, timeout=MARGIN_S)
     if status["state"] not in ENDED:
-        status = {**status, "state": "stopped", "exit_code": 143, "cause": "user", "reason": "stopped by `clusterkit stop`"}
+        status = {
+            **status,
+            "state": "stopped",
+            "exit_code": 143,
+            "cause": "user",
+            "reason": "stopped by `clusterkit stop`",
+        }
     store.save(replace(record, status=status))
     return StopResult(record.run_id, outcome.good, outcome.bad, status)
 

@@ -91,7 +91,11 @@ class Watch:
                 self._logs.write(file, int(frame.header["offset"]), frame.payload)
             except OSError as error:
                 self.incomplete[file] = error.strerror or str(error)
-                self._once("notice", f"disk {error.errno}", {"text": f"logs are no longer gathered here: {error.strerror}"})
+                self._once(
+                    "notice",
+                    f"disk {error.errno}",
+                    {"text": f"logs are no longer gathered here: {error.strerror}"},
+                )
                 self._logs = None
         for line in self._lines.feed(file, frame.payload):
             self._tell_line(file, line)
@@ -100,7 +104,13 @@ class Watch:
         if not file.isdecimal():
             return
         rank = int(file)
-        self._tell(Event("line", self.record.run_id, {"rank": rank, "host": self.record.node_of(rank).host, "bytes": line}))
+        self._tell(
+            Event(
+                "line",
+                self.record.run_id,
+                {"rank": rank, "host": self.record.node_of(rank).host, "bytes": line},
+            )
+        )
 
     def _error(self, frame: Frame) -> None:
         message = str(frame.header.get("message", "unknown"))
@@ -115,12 +125,18 @@ class Watch:
         before = self.observed[frame.host]
         self.observed[frame.host] = Observed(before.state, message)
         if before.reachable:
-            text = f"{frame.host} is unobserved ({message}); this says nothing about its training, trying again"
+            text = (
+                f"{frame.host} is unobserved ({message}); this says nothing about its training, trying again"
+            )
             self._tell(Event("notice", self.record.run_id, {"host": frame.host, "text": text}))
 
     def _observed(self, frame: Frame) -> None:
         self.observed[frame.host] = Observed(self.observed[frame.host].state)
-        self._tell(Event("notice", self.record.run_id, {"host": frame.host, "text": f"{frame.host} is observed again"}))
+        self._tell(
+            Event(
+                "notice", self.record.run_id, {"host": frame.host, "text": f"{frame.host} is observed again"}
+            )
+        )
 
     def _once(self, kind: str, key: str, data: Mapping[str, Any]) -> None:
         if (kind, key) not in self._told:

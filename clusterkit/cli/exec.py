@@ -10,9 +10,9 @@ import typer
 from clusterkit.cli.options import (
     FORKS,
     TIMEOUT_S,
+    AsJson,
     AskBecomePass,
     AskPass,
-    AsJson,
     Forks,
     Inventory,
     Limit,
@@ -63,7 +63,13 @@ def execute(
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
     with Interrupts() as interrupts, remotes_of(chosen.settings, access, talk) as remotes:
         result = run(
-            remotes, command, forks=forks, timeout=timeout, sudo=become, cancel=interrupts.cancel, on_done=done
+            remotes,
+            command,
+            forks=forks,
+            timeout=timeout,
+            sudo=become,
+            cancel=interrupts.cancel,
+            on_done=done,
         )
     talk.clear()
     if as_json:

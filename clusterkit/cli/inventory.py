@@ -18,12 +18,12 @@ def inventory(
     as_json: Annotated[bool, typer.Option("--json", help="JSON is what this command prints anyway.")] = False,
 ) -> None:
     """Show what was understood of an inventory, in the shape of `ansible-inventory --list` or as a graph."""
+    from clusterkit import inventory as inventories
     from clusterkit.cli.session import members
-    from clusterkit.inventory import listing
     from clusterkit.report.terminal import Words
 
     chosen = members(inventory, limit, Words())
     if graph:
-        print(listing.graph(chosen.inventory))
+        print(inventories.graph(chosen.inventory))
     else:
-        print(json.dumps(listing.listing(chosen.inventory, show_secrets), indent=4, default=str))
+        print(json.dumps(inventories.listing(chosen.inventory, show_secrets), indent=4, default=str))

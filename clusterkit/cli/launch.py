@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from clusterkit.cli.options import (
     FORKS,
-    AskPass,
     AsJson,
+    AskPass,
     Forks,
     Limit,
     StrictHostKeys,
@@ -21,7 +21,9 @@ from clusterkit.cli.passing import PASSED_ON
 
 def launch(
     context: typer.Context,
-    inventory: Annotated[str, typer.Argument(metavar="INVENTORY", help="Ansible INI inventory.", show_default=False)],
+    inventory: Annotated[
+        str, typer.Argument(metavar="INVENTORY", help="Ansible INI inventory.", show_default=False)
+    ],
     script: Annotated[
         str,
         typer.Argument(
@@ -29,30 +31,42 @@ def launch(
         ),
     ],
     nproc_per_node: Annotated[
-        Optional[int], typer.Option("--nproc-per-node", min=1, metavar="N", help="Ranks on each node where there is no GPU.")
+        int | None,
+        typer.Option(
+            "--nproc-per-node", min=1, metavar="N", help="Ranks on each node where there is no GPU."
+        ),
     ] = None,
     devices: Annotated[
-        Optional[str], typer.Option("--devices", metavar="LIST", help="GPUs of each node: `all` or `0,1,2,3`.")
+        str | None, typer.Option("--devices", metavar="LIST", help="GPUs of each node: `all` or `0,1,2,3`.")
     ] = None,
     env: Annotated[
-        Optional[list[str]], typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable for the job. Repeatable.")
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable for the job. Repeatable."),
     ] = None,
     env_file: Annotated[
-        Optional[Path], typer.Option("--env-file", metavar="FILE", help="Secrets for the ranks only, as NAME=VALUE lines.")
+        Path | None,
+        typer.Option("--env-file", metavar="FILE", help="Secrets for the ranks only, as NAME=VALUE lines."),
     ] = None,
     keep_proxy: Annotated[
         bool, typer.Option("--keep-proxy", help="Keep proxies for the script, with all nodes in NO_PROXY.")
     ] = False,
     run_mode: Annotated[str, typer.Option("--run-mode", metavar="MODE", help="`collective`.")] = "collective",
     limit: Limit = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once all nodes have started.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once all nodes have started.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the summary only.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show each node's exact command and start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show each node's exact command and start nothing.")
+    ] = False,
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", metavar="DIR", help="With --dry-run: write each node's files here.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="With --dry-run: write each node's files here."),
     ] = None,
     show_env: Annotated[bool, typer.Option("--show-env", help="With --dry-run: do not mask values.")] = False,
-    sync: Annotated[bool, typer.Option("--sync/--no-sync", help="Send the code, or find it on a shared mount.")] = True,
+    sync: Annotated[
+        bool, typer.Option("--sync/--no-sync", help="Send the code, or find it on a shared mount.")
+    ] = True,
     sync_limit: Annotated[
         int, typer.Option("--sync-limit", min=1, metavar="MB", help="Refuse to send more code than this.")
     ] = 200,
@@ -60,16 +74,21 @@ def launch(
         bool, typer.Option("--preflight/--no-preflight", help="Check the hosts before anything is sent.")
     ] = True,
     template: Annotated[
-        Optional[Path], typer.Option("--template", metavar="FILE", help="Your own template of the node's script.")
+        Path | None,
+        typer.Option("--template", metavar="FILE", help="Your own template of the node's script."),
     ] = None,
     join_timeout: Annotated[
         float, typer.Option("--join-timeout", min=1, metavar="SECONDS", help="Until all ranks have started.")
     ] = 300.0,
     node_timeout: Annotated[
-        float, typer.Option("--node-timeout", min=2, metavar="SECONDS", help="A node not heard for this long is lost.")
+        float,
+        typer.Option(
+            "--node-timeout", min=2, metavar="SECONDS", help="A node not heard for this long is lost."
+        ),
     ] = 20.0,
     grace: Annotated[
-        float, typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end.")
+        float,
+        typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end."),
     ] = 40.0,
     forks: Forks = FORKS,
     as_json: AsJson = False,

@@ -51,7 +51,10 @@ class Starter:
 
     def dry_run(self, output: Path | None, show_env: bool, forks: int) -> int:
         """Show the plan, and write its files into `output`."""
-        with Interrupts() as interrupts, remotes_of(self._order.members, self._access, self._words) as remotes:
+        with (
+            Interrupts() as interrupts,
+            remotes_of(self._order.members, self._access, self._words) as remotes,
+        ):
             prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
         self._words.clear()
         self._show_checks(prepared)
@@ -68,8 +71,13 @@ class Starter:
     def launch(self, manner: Manner) -> int:
         """Start the job and stay with it; the job's exit code."""
         store = RunStore(state_directory(os.environ))
-        with Interrupts() as interrupts, remotes_of(self._order.members, self._access, self._words) as remotes:
-            prepared = prepare(self._order, remotes, forks=manner.forks, cancel=interrupts.cancel, tell=self._tell)
+        with (
+            Interrupts() as interrupts,
+            remotes_of(self._order.members, self._access, self._words) as remotes,
+        ):
+            prepared = prepare(
+                self._order, remotes, forks=manner.forks, cancel=interrupts.cancel, tell=self._tell
+            )
             self._words.clear()
             self._show_checks(prepared)
             status = launch(prepared, remotes, store, interrupts, manner, self._tell)

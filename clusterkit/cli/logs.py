@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -12,17 +12,24 @@ from clusterkit.cli.options import AskPass, InventoryOption, Run, StrictHostKeys
 
 def logs(
     rank: Annotated[
-        Optional[str], typer.Option("--rank", metavar="RANKS", help="`3`, `0,2-5` or `all` (default), by global number.")
+        str | None,
+        typer.Option("--rank", metavar="RANKS", help="`3`, `0,2-5` or `all` (default), by global number."),
     ] = None,
-    node: Annotated[Optional[list[str]], typer.Option("--node", metavar="HOST", help="Only this host's ranks.")] = None,
+    node: Annotated[
+        list[str] | None, typer.Option("--node", metavar="HOST", help="Only this host's ranks.")
+    ] = None,
     run: Run = None,
     inventory: InventoryOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new lines until the run ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and show new lines until the run ends.")
+    ] = False,
     tail: Annotated[
-        Optional[str], typer.Option("--tail", "-n", metavar="N", help="Only the last N lines of each rank, or `all`.")
+        str | None,
+        typer.Option("--tail", "-n", metavar="N", help="Only the last N lines of each rank, or `all`."),
     ] = None,
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR."),
     ] = None,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
@@ -38,11 +45,16 @@ def logs(
     from clusterkit.selection import choose
 
     if follow and output:
-        raise InputError("--follow and --output do not go together", "gather with --output after the run, or while it runs")
+        raise InputError(
+            "--follow and --output do not go together", "gather with --output after the run, or while it runs"
+        )
     store, record = recorded_run(run, inventory)
     ranks = choose(record, rank, node or [])
     if not ranks:
-        raise NotFound("no rank is selected", f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}")
+        raise NotFound(
+            "no rank is selected",
+            f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
+        )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     reader = reading.Reader(store, record, ranks, inventory, access)
     if output:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 Inventory = Annotated[
-    Optional[str],
+    str | None,
     typer.Argument(
         metavar="[INVENTORY]",
         help="Ansible INI inventory. Default: $CLUSTERKIT_INVENTORY, `inventory` in clusterkit.toml, "
@@ -17,12 +17,16 @@ Inventory = Annotated[
     ),
 ]
 InventoryOption = Annotated[
-    Optional[str],
-    typer.Option("--inventory", "-i", metavar="FILE", help="Look at the runs of this inventory.", show_default=False),
+    str | None,
+    typer.Option(
+        "--inventory", "-i", metavar="FILE", help="Look at the runs of this inventory.", show_default=False
+    ),
 ]
 Limit = Annotated[
-    Optional[str],
-    typer.Option("--limit", "-l", metavar="PATTERN", help="Only these hosts: names, groups, globs, as in Ansible."),
+    str | None,
+    typer.Option(
+        "--limit", "-l", metavar="PATTERN", help="Only these hosts: names, groups, globs, as in Ansible."
+    ),
 ]
 Forks = Annotated[int, typer.Option("--forks", "-f", min=1, metavar="N", help="How many hosts at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema 1) on stdout and nothing else.")]
@@ -30,14 +34,18 @@ Timeout = Annotated[
     float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Limit for one answer of one host.")
 ]
 AskPass = Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask once for the ssh password.")]
-AskBecomePass = Annotated[bool, typer.Option("--ask-become-pass", "-K", help="Ask once for the sudo password.")]
+AskBecomePass = Annotated[
+    bool, typer.Option("--ask-become-pass", "-K", help="Ask once for the sudo password.")
+]
 StrictHostKeys = Annotated[
     bool, typer.Option("--strict-host-keys", help="Refuse hosts whose key is not known yet.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; show tracebacks of errors.")]
 Run = Annotated[
-    Optional[str],
-    typer.Option("--run", "-r", metavar="ID", help="This run (a part of its id is enough). Default: the newest."),
+    str | None,
+    typer.Option(
+        "--run", "-r", metavar="ID", help="This run (a part of its id is enough). Default: the newest."
+    ),
 ]
 
 FORKS = 64

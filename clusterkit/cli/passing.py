@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from typer import Context
 from typer.core import TyperCommand
-
-if TYPE_CHECKING:
-    from click import Context
 
 PASSED_ON = "clusterkit.passed_on"
 

@@ -20,7 +20,12 @@ class Reader:
     """The chosen ranks of one run; each method returns the command's exit code."""
 
     def __init__(
-        self, store: RunStore, record: RunRecord, ranks: tuple[int, ...], inventory: str | None, access: Access
+        self,
+        store: RunStore,
+        record: RunRecord,
+        ranks: tuple[int, ...],
+        inventory: str | None,
+        access: Access,
     ) -> None:
         self._store = store
         self._record = record
@@ -96,7 +101,9 @@ class Reader:
         gone = [rank for rank in ranks if not watch.observed[self._record.node_of(rank).host].reachable]
         for rank in gone:
             host = self._record.node_of(rank).host
-            self._words.say(f"rank {rank} is incomplete: {host} does not answer ({watch.observed[host].error})", "yellow")
+            self._words.say(
+                f"rank {rank} is incomplete: {host} does not answer ({watch.observed[host].error})", "yellow"
+            )
         return bool(gone)
 
     def _tell(self, event: Event) -> None:

@@ -13,7 +13,9 @@ from clusterkit.cli.options import AsJson
 
 
 def runs(
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Show this many, the newest first.")] = 20,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, help="Show this many, the newest first.")
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the runs recorded on this machine, the newest first."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterkit import inventory as inventories
 from clusterkit.errors import ClusterkitError, InputError
-from clusterkit.inventory import find, loading, patterns, schema
 from clusterkit.inventory.model import Inventory, Secret, Settings
-from clusterkit.remote.connections import Connections
-from clusterkit.remote.options import ConnectOptions, Prompter
-from clusterkit.remote.protocol import Remote
+from clusterkit.remote import Connections, ConnectOptions, Prompter, Remote, terminal_prompter
 from clusterkit.report.terminal import Words
 from clusterkit.runs import RunRecord, RunStore, state_directory
 
@@ -37,7 +34,7 @@ class Access:
 
     def options(self) -> ConnectOptions:
         """Connection options; asks for the passwords that `--ask-pass` and `--ask-become-pass` promise."""
-        prompter = _prompter()
+        prompter = terminal_prompter()
         if prompter is None and (self.ask_pass or self.ask_become_pass):
             raise InputError(
                 "there is no terminal to ask for a password on",
@@ -46,24 +43,26 @@ class Access:
         return ConnectOptions(
             strict_host_keys=self.strict_host_keys,
             prompter=prompter,
-            password=_asked(prompter, "SSH password: ") if self.ask_pass else None,
-            become_password=_asked(prompter, "sudo password: ") if self.ask_become_pass else None,
+            password=_asked(prompter, "SSH password") if self.ask_pass else None,
+            become_password=_asked(prompter, "sudo password") if self.ask_become_pass else None,
         )
 
 
 def members(argument: str | None, limit: str | None, words: Words) -> Members:
     """The inventory that is meant, and its hosts after `hosts` in clusterkit.toml and `--limit`."""
     cwd = Path.cwd()
-    found = find.find(argument, cwd, os.environ)
-    inventory = loading.load(found.path)
+    found = inventories.find(argument, cwd, os.environ)
+    inventory = inventories.load(found.path)
     warnings = list(inventory.warnings)
-    taking_part = {host.name for host in patterns.select(inventory, find.members_pattern(cwd))}
-    chosen = [host for host in patterns.select(inventory, limit or "all") if host.name in taking_part]
+    taking_part = {host.name for host in inventories.select(inventory, inventories.members_pattern(cwd))}
+    chosen = [host for host in inventories.select(inventory, limit or "all") if host.name in taking_part]
     if not chosen:
-        raise InputError(f"{found.path}: no host takes part", "see `clusterkit inventory --graph`, and --limit")
+        raise InputError(
+            f"{found.path}: no host takes part", "see `clusterkit inventory --graph`, and --limit"
+        )
     settings = []
     for host in chosen:
-        one, notes = schema.settings(inventory, host)
+        one, notes = inventories.settings(inventory, host)
         settings.append(one)
         warnings += notes
     for warning in dict.fromkeys(warnings):
@@ -81,7 +80,7 @@ def recorded_run(run: str | None, inventory: str | None) -> tuple[RunStore, RunR
 
 def _inventory_path(inventory: str | None) -> str | None:
     try:
-        return str(find.find(inventory, Path.cwd(), os.environ).path.resolve())
+        return str(inventories.find(inventory, Path.cwd(), os.environ).path.resolve())
     except ClusterkitError:
         if inventory is not None:
             raise
@@ -95,8 +94,10 @@ def remotes_of(settings: Sequence[Settings], access: Access, words: Words) -> It
         try:
             yield {each.alias: connections.to(each) for each in settings}
         finally:
-            for note in connections.notes():
-                words.say(note, "yellow")
+            for key in connections.recorded_keys:
+                words.say(f"{key.host}: trusted a new host key for {key.name}: {key.kind} {key.fingerprint}")
+            for warning in connections.warnings:
+                words.say(f"warning: {warning}", "yellow")
 
 
 @contextmanager
@@ -110,23 +111,11 @@ def run_remotes(record: RunRecord, inventory: str | None, access: Access) -> Ite
 
 def _todays_settings(path: str) -> list[Settings]:
     try:
-        inventory = loading.load(Path(path))
-        return [schema.settings(inventory, host)[0] for host in inventory.hosts.values()]
+        inventory = inventories.load(Path(path))
+        return [inventories.settings(inventory, host)[0] for host in inventory.hosts.values()]
     except (ClusterkitError, OSError):
         # The run remembers how its hosts were reached; only secrets would have come from here.
         return []
-
-
-def _prompter() -> Prompter | None:
-    if not sys.stdin.isatty():
-        return None
-
-    def ask(question: str, echo: bool) -> str:
-        import getpass
-
-        return input(question) if echo else getpass.getpass(question)
-
-    return ask
 
 
 def _asked(prompter: Prompter | None, question: str) -> Secret | None:

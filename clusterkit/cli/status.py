@@ -6,7 +6,16 @@ import json
 
 import typer
 
-from clusterkit.cli.options import FORKS, AskPass, AsJson, Forks, InventoryOption, Run, StrictHostKeys, Verbose
+from clusterkit.cli.options import (
+    FORKS,
+    AsJson,
+    AskPass,
+    Forks,
+    InventoryOption,
+    Run,
+    StrictHostKeys,
+    Verbose,
+)
 
 
 def status(
@@ -14,7 +23,9 @@ def status(
     inventory: InventoryOption = None,
     as_json: AsJson = False,
     forks: Forks = FORKS,
-    timeout: float = typer.Option(15.0, "--timeout", min=1, metavar="SECONDS", help="Limit for one host's answer."),
+    timeout: float = typer.Option(
+        15.0, "--timeout", min=1, metavar="SECONDS", help="Limit for one host's answer."
+    ),
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
     verbose: Verbose = False,

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from clusterkit.cli.options import FORKS, AskPass, AsJson, Forks, InventoryOption, Run, StrictHostKeys, Verbose
+from clusterkit.cli.options import (
+    FORKS,
+    AsJson,
+    AskPass,
+    Forks,
+    InventoryOption,
+    Run,
+    StrictHostKeys,
+    Verbose,
+)
 
 
 def stop(
-    run_id: Annotated[Optional[str], typer.Argument(metavar="[RUN]", help="Default: the newest run.")] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Default: the newest run.")] = None,
     run: Run = None,
     inventory: InventoryOption = None,
     grace: Annotated[
-        Optional[float],
-        typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL. Default: the run's own (40)."),
+        float | None,
+        typer.Option(
+            "--grace",
+            min=0,
+            metavar="SECONDS",
+            help="Between SIGTERM and SIGKILL. Default: the run's own (40).",
+        ),
     ] = None,
     as_json: AsJson = False,
     forks: Forks = FORKS,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from clusterkit.errors import FleetError
 from clusterkit.fleet import Answers
 from clusterkit.report import problems
 from clusterkit.report.folding import fold
-from clusterkit.report.terminal import Words, write_bytes
+from clusterkit.report.terminal import Words, coloured, write_bytes
 
 
 def progress(words: Words, waiting: Sequence[str]) -> None:
@@ -21,7 +22,8 @@ def show(words: Words, answers: Answers) -> None:
     """Each different answer once under the names of its hosts; then the hosts that gave none."""
     for result, hosts in answers.folded():
         status = "" if result.ok else f", exit {result.status}"
-        words.insist(f"{fold(hosts)} ({len(hosts)}{status})", "green" if result.ok else "red")
+        heading = f"{fold(hosts)} ({len(hosts)}{status})"
+        write_bytes(coloured(heading, "green" if result.ok else "red", sys.stdout).encode() + b"\n")
         output = result.stdout + result.stderr
         write_bytes(output if not output or output.endswith(b"\n") else output + b"\n")
     if answers.failures:

@@ -15,7 +15,9 @@ def exceptions(verdicts: Sequence[Verdict]) -> list[tuple[str, str | None]]:
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.status not in ("ok", "skipped"):
-            groups.setdefault((verdict.status, verdict.name, verdict.detail, verdict.hint), []).append(verdict.host)
+            groups.setdefault((verdict.status, verdict.name, verdict.message, verdict.hint), []).append(
+                verdict.host
+            )
     lines: list[tuple[str, str | None]] = []
     for (status, name, detail, hint), hosts in groups.items():
         lines.append((f"{fold(hosts)}: {name} {status}: {detail}", _COLOURS.get(status)))

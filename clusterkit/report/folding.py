@@ -21,7 +21,9 @@ def fold(names: Iterable[str]) -> str:
         # gpu9 and gpu10 belong together, gpu09 and gpu9 do not: only padded numbers have a width.
         key = (prefix, suffix, len(digits) if digits.startswith("0") and len(digits) > 1 else 0)
         if key not in groups:
-            padded = next((other for other in groups if other[:2] == key[:2] and other[2] == len(digits)), None)
+            padded = next(
+                (other for other in groups if other[:2] == key[:2] and other[2] == len(digits)), None
+            )
             key = padded or key
         if key not in groups:
             groups[key] = []

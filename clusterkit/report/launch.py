@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from clusterkit.events import Event
@@ -72,11 +72,17 @@ class LaunchReport:
         if waiting:
             self._words.progress(f"{data['doing']}: waiting for {fold(waiting)}")
         elif data["doing"] == "starting":
-            missing = [node["host"] for node in data.get("status", {}).get("nodes", []) if node["host"] not in self._joined]
+            missing = [
+                node["host"]
+                for node in data.get("status", {}).get("nodes", [])
+                if node["host"] not in self._joined
+            ]
             if missing:
                 self._words.progress(f"joining: waiting for {fold(missing)}")
         elif data["doing"] == "stopping":
-            left = [node["host"] for node in data["status"]["nodes"] if node["state"] not in ("ended", "lost")]
+            left = [
+                node["host"] for node in data["status"]["nodes"] if node["state"] not in ("ended", "lost")
+            ]
             self._words.progress(f"stopping: waiting for {fold(left)}")
 
     def _on_ended(self, data: Mapping[str, Any]) -> None:
@@ -89,7 +95,10 @@ class LaunchReport:
         if data.get("incomplete"):
             ranks = [entry["rank"] for entry in data["ranks"] if entry["host"] in data["incomplete"]]
             hosts = fold(data["incomplete"])
-            self._words.insist(f"logs of ranks {fold_ranks(ranks)} are incomplete: {hosts} did not answer at the end", "yellow")
+            self._words.insist(
+                f"logs of ranks {fold_ranks(ranks)} are incomplete: {hosts} did not answer at the end",
+                "yellow",
+            )
         self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
         self._words.insist(*ending(data))
 

@@ -19,7 +19,9 @@ def show(error: ClusterkitError, *, as_json: bool = False, words: Words | None =
         for message, hint, hosts in folded(error):
             words.insist(f"{fold(hosts)}: {message}", "red")
             _hint(words, hint)
-    place = f"{error.host}: " if isinstance(error, HostError) and not error.message.startswith(error.host) else ""
+    place = (
+        f"{error.host}: " if isinstance(error, HostError) and not error.message.startswith(error.host) else ""
+    )
     words.insist(f"error: {place}{error.message}", "red")
     if isinstance(error, Interrupted) and error.unfinished:
         words.insist(f"not finished: {fold(error.unfinished)}", "yellow")
@@ -36,7 +38,9 @@ def document(error: ClusterkitError) -> dict[str, object]:
         "hint": error.hint,
     }
     if isinstance(error, FleetError):
-        result["hosts"] = {host: {"error": each.message, "hint": each.hint} for host, each in error.failures.items()}
+        result["hosts"] = {
+            host: {"error": each.message, "hint": each.hint} for host, each in error.failures.items()
+        }
     if isinstance(error, Interrupted):
         result["unfinished"] = list(error.unfinished)
     return result
@@ -46,7 +50,11 @@ def folded(error: FleetError) -> list[tuple[str, str, list[str]]]:
     """Each different message once, with its hint and the hosts that share it (their own name left out of the text)."""
     groups: dict[tuple[str, str], list[str]] = {}
     for host, each in error.failures.items():
-        message = each.message.removeprefix(f"{host}: ").replace(host, "HOST") if host in each.message else each.message
+        message = (
+            each.message.removeprefix(f"{host}: ").replace(host, "HOST")
+            if host in each.message
+            else each.message
+        )
         groups.setdefault((message, each.hint.replace(host, "HOST")), []).append(host)
     result = []
     for (message, hint), hosts in groups.items():

@@ -16,7 +16,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
@@ -30,7 +32,11 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     lines += [f"{node['host']}: {node['error']}" for node in status["nodes"] if node["error"]]
     root = status.get("root")
     if root and root["lines"]:
-        lines += ["", f"last lines of rank {root['rank']} on {root['host']}:", *(f"  {line}" for line in root["lines"])]
+        lines += [
+            "",
+            f"last lines of rank {root['rank']} on {root['host']}:",
+            *(f"  {line}" for line in root["lines"]),
+        ]
     return lines
 
 
@@ -43,7 +49,9 @@ def _node_row(node: Mapping[str, Any], ranks: Iterable[Mapping[str, Any]]) -> li
         node["state"],
         fold_ranks([rank["rank"] for rank in own]),
         size(sum(rank["bytes"] for rank in own)),
-        ", ".join(_how_ended(rank) for rank in own if rank["exit_code"] is not None or rank["signal"] is not None),
+        ", ".join(
+            _how_ended(rank) for rank in own if rank["exit_code"] is not None or rank["signal"] is not None
+        ),
     ]
 
 

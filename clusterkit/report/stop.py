@@ -23,7 +23,9 @@ def show(words: Words, result: StopResult) -> None:
         if stopped.left:
             pids = ", ".join(map(str, stopped.left))
             words.insist(f"{host}: these processes are still there: {pids}", "red")
-            words.insist("  → they do not react to SIGKILL (a dead file system or driver?): look at their state with `ps`")
+            words.insist(
+                "  → they do not react to SIGKILL (a dead file system or driver?): look at their state with `ps`"
+            )
     running = [host for host, stopped in result.hosts.items() if stopped.was != "ended"]
     if result.clean and running:
         words.insist(f"run {result.run_id} is stopped on {fold(running)}; nothing of it is left", "green")
@@ -40,7 +42,12 @@ def document(result: StopResult) -> dict[str, object]:
         "state": result.status.get("state"),
         "hosts": {
             **{
-                host: {"was": stopped.was, "killed": list(stopped.killed), "left": list(stopped.left), "error": ""}
+                host: {
+                    "was": stopped.was,
+                    "killed": list(stopped.killed),
+                    "left": list(stopped.left),
+                    "error": "",
+                }
                 for host, stopped in result.hosts.items()
             },
             **{

@@ -7,10 +7,20 @@ import sys
 import time
 from typing import TextIO
 
-_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90, "bold": 1}
+_COLOURS = {
+    "red": 31,
+    "green": 32,
+    "yellow": 33,
+    "blue": 34,
+    "magenta": 35,
+    "cyan": 36,
+    "grey": 90,
+    "bold": 1,
+}
 # Distinct on dark and light backgrounds; a rank keeps its colour for the whole run.
 _RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
-# Without a terminal a progress line is a line of its own; one every few seconds is enough.
+# Without a terminal a progress line is a line of its own: none for what is quick, then one every few seconds.
+_PLAIN_FIRST_S = 2.0
 _PLAIN_PROGRESS_S = 10.0
 
 
@@ -33,7 +43,7 @@ class Words:
         self.stream = stream or sys.stderr
         self._quiet = quiet
         self._progress_shown = False
-        self._plain_progress_at = -_PLAIN_PROGRESS_S
+        self._plain_progress_at = time.monotonic() + _PLAIN_FIRST_S - _PLAIN_PROGRESS_S
         self._plain_progress = ""
 
     def say(self, text: str, colour: str | None = None) -> None:

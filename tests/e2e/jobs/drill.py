@@ -1,6 +1,6 @@
 """A job without Paddle (the launcher is real): counts, and behaves as its arguments say.
 
-    drill.py SECONDS [--fail RANK:CODE:AFTER] [--ignore-term] [--orphan] [--rate LINES_PER_SECOND]
+drill.py SECONDS [--fail RANK:CODE:AFTER] [--ignore-term] [--orphan] [--rate LINES_PER_SECOND]
 """
 
 import argparse

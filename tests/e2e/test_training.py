@@ -1,0 +1,97 @@
+"""The main job: real Paddle on real hosts, and any rank's log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterkit.sandbox.sandbox import Sandbox
+from clusterkit.sandbox.spec import HostSpec, SandboxSpec
+from tests.e2e.cluster import Cluster, clone_jobs
+
+pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]
+
+
+def test_four_hosts_with_two_ranks_train(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        assert cluster.sandbox.sh(host, ["test", "-e", str(cluster.folder)]).returncode == 1
+    finished = cluster.launch("allreduce.py", limit=200)
+    assert finished.code == 0, finished.err
+    status = cluster.status()
+    assert status["state"] == "succeeded"
+    assert [rank["host"] for rank in status["ranks"]] == [host for host in cluster.hosts for _ in range(2)]
+    for rank in range(8):
+        log = cluster.run("logs", "--rank", str(rank)).out
+        assert f"rank {rank} of 8\n" in log
+        assert "sum 36 expected 36\n" in log
+    assert cluster.gone()
+
+
+@pytest.fixture
+def unequal(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
+    """Three hosts with three, one and two ranks."""
+    hosts = tuple(HostSpec(f"node0{number}", nproc=count) for number, count in ((1, 3), (2, 1), (3, 2)))
+    cluster = Cluster(make_sandbox(SandboxSpec(hosts, name="e2e-unequal")), clone_jobs(tmp_path / "project"))
+    yield cluster
+    cluster.finish()
+
+
+def test_unequal_rank_counts(unequal: Cluster, tmp_path: Path) -> None:
+    finished = unequal.launch("allreduce.py", limit=200)
+    assert finished.code == 0, finished.err
+    places = [(rank["host"], rank["local_rank"]) for rank in unequal.status()["ranks"]]
+    assert places == [
+        ("node01", 0),
+        ("node01", 1),
+        ("node01", 2),
+        ("node02", 0),
+        ("node03", 0),
+        ("node03", 1),
+    ]
+    gathered = unequal.run("logs", "--output", str(tmp_path / "logs"))
+    assert gathered.code == 0, gathered.err
+    for rank in range(6):
+        text = (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text()
+        assert f"rank {rank} of 6\n" in text
+        assert "sum 21 expected 21\n" in text
+
+
+def test_lines_carry_rank_and_host(cluster: Cluster) -> None:
+    finished = cluster.launch("drill.py", "1")
+    assert finished.code == 0, finished.err
+    for rank in range(8):
+        host = cluster.hosts[rank // 2]
+        assert f"[{rank} {host}] rank {rank} of 8\n" in finished.out
+    assert re.search(r"run \S+ succeeded$", finished.last_line)
+
+
+def test_quiet_shows_the_summary_only(cluster: Cluster) -> None:
+    finished = cluster.launch("--quiet", "drill.py", "1")
+    assert finished.code == 0, finished.err
+    assert finished.out == ""
+    assert finished.err.count("\n") == 1
+    assert "succeeded" in finished.err
+
+
+def test_json_is_one_event_a_line(cluster: Cluster) -> None:
+    finished = cluster.run("launch", "--json", "INVENTORY", "drill.py", "1")
+    assert finished.code == 0, finished.err
+    assert len(finished.events("planned")) == 1
+    assert sorted(event["host"] for event in finished.events("staged")) == list(cluster.hosts)
+    assert sorted(event["host"] for event in finished.events("started")) == list(cluster.hosts)
+    assert sorted(event["host"] for event in finished.events("joined")) == list(cluster.hosts)
+    assert len([event for event in finished.events("line") if "done after" in event["line"]]) == 8
+    (end,) = finished.events("ended")
+    assert (end["state"], end["exit_code"], len(end["ranks"])) == ("succeeded", 0, 8)
+
+
+def test_the_second_launch_sends_only_what_changed(cluster: Cluster) -> None:
+    first = cluster.run("launch", "--json", "INVENTORY", "drill.py", "0.2")
+    (cluster.folder / "new.txt").write_text("x" * 1000)
+    second = cluster.run("launch", "--json", "INVENTORY", "drill.py", "0.2")
+    assert first.code == second.code == 0, first.err + second.err
+    assert all(event["received_bytes"] > 1000 for event in first.events("staged"))
+    assert [event["received_bytes"] for event in second.events("staged")] == [1000] * 4
