@@ -23,6 +23,7 @@ LAYERS = (
         *{
             "addresses",
             "devices",
+            "agent",
             "dialects",
             "envfile",
             "environment",
