@@ -30,11 +30,11 @@ def expand(word: str) -> tuple[list[str], int | None]:
 
     `gpu[01:03]:2222` gives gpu01, gpu02 and gpu03 with port 2222. Raises BadName.
     """
+    if word.count("[") != word.count("]"):
+        raise BadName(f"{word!r} has a bracket without its partner", "a range is written [01:16]")
     name, port = _split_port(word)
     if is_ipv6(name):
         return [name], port
-    if name.count("[") != name.count("]"):
-        raise BadName(f"{word!r} has a bracket without its partner", "a range is written [01:16]")
     parts = _RANGE.split(name)
     choices = [[part] if index % 2 == 0 else _counted(part) for index, part in enumerate(parts)]
     if _size(choices) > MOST_HOSTS:
@@ -62,7 +62,11 @@ def _size(choices: list[list[str]]) -> int:
 
 def _split_port(word: str) -> tuple[str, int | None]:
     if not word:
-        raise BadName("a host name is empty")
+        raise BadName("a host name is empty", "a line begins with the host's name, then NAME=VALUE")
+    if "://" in word:
+        raise BadName(
+            f"{word!r} is a URL, and a host line begins with a plain name", "write NAME or NAME:PORT"
+        )
     if word == "---":
         raise BadName("'---' begins a YAML file", "clusterkit reads inventories in Ansible's INI format")
     if word.endswith(":"):
@@ -74,6 +78,8 @@ def _split_port(word: str) -> tuple[str, int | None]:
             raise BadName(f"{name!r} in brackets is neither an IPv6 address nor a host name")
         return name, _port(word, match["port"])
     match = _WITH_PORT.match(word)
+    if match and not match["name"]:
+        raise BadName(f"{word!r} has no host name before the port", "write NAME:PORT")
     if match:
         if not _looks_named(match["name"]):
             raise BadName(
@@ -94,7 +100,9 @@ def _port(word: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not 1 <= int(text) <= 65535:
-        raise BadName(f"{word!r}: port {text} is not between 1 and 65535")
+        raise BadName(
+            f"{word!r}: port {text} is not between 1 and 65535", "ssh listens on 22 unless set otherwise"
+        )
     return int(text)
 
 
@@ -143,7 +151,7 @@ def _bounds(bounds: str) -> tuple[str, str, int]:
         raise BadName(f"range [{bounds}] has no last value", "write [FIRST:LAST], both ends are included")
     step = fields[2] if len(fields) == 3 else "1"
     if not re.fullmatch("[0-9]+", step) or int(step) == 0:
-        raise BadName(f"range [{bounds}]: the step {step!r} is not a number above 0")
+        raise BadName(f"range [{bounds}]: the step {step!r} is not a number above 0", "for example [0:10:2]")
     return first, last, int(step)
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from clusterkit.errors import InventoryError
+from clusterkit.inventory import nearness
 from clusterkit.inventory.draft import UNGROUPED, Draft, Loop
 from clusterkit.inventory.hostnames import BadName, expand, is_ipv6
 from clusterkit.inventory.literals import unquoted
 from clusterkit.inventory.model import Source, Value
+from clusterkit.inventory.opaque import is_secret
 
 _SECTION = re.compile(r"\[(?P<group>[^:\]\s]+)(?::(?P<kind>\w+))?\]\s*(?:#.*)?$")
 _GROUP_NAME = re.compile(r"(?P<group>[^:\]\s]+)\s*(?:#.*)?$")
@@ -109,10 +111,12 @@ class _Parser:
                     f"[{name}:vars] gives variables to group {name!r}, which has no section of its own",
                     _did_you_mean(name, self._declared()) or f"add a section [{name}]",
                 )
+            parent = pending.parents[-1]
+            if name in self.draft.hosts:
+                self._fail(f"[{parent}:children] names {name!r}, which is a host", f"put it under [{parent}]")
             self._fail(
-                f"[{pending.parents[-1]}:children] names group {name!r}, which has no section of its own",
-                _did_you_mean(name, self._declared())
-                or f"add a section [{name}]; a host belongs in [{pending.parents[-1]}]",
+                f"[{parent}:children] names group {name!r}, which has no section of its own",
+                _did_you_mean(name, self._declared()) or f"add a section [{name}]",
             )
 
     def _declared(self) -> list[str]:
@@ -129,7 +133,7 @@ class _Parser:
             names, port = expand(words[0])
         except BadName as error:
             self._fail(error.message, error.hint)
-        variables = dict(self._assignment(word) for word in words[1:])
+        variables = dict(self._assignment(word, words) for word in words[1:])
         for name in names:
             self._add_host(name, port, variables)
 
@@ -153,23 +157,25 @@ class _Parser:
         value = self.draft.hosts[name].variables.get("ansible_port")
         return str(value.raw) if value else ""
 
-    def _assignment(self, word: str) -> tuple[str, Value]:
+    def _assignment(self, word: str, words: list[str]) -> tuple[str, Value]:
         name, equals, value = word.partition("=")
         if not equals:
             self._fail(
-                f"expected NAME=VALUE after the host name, found {word!r}",
-                "no spaces around '=', quotes around a value with spaces, and # (not ;) before a comment",
+                f"expected NAME=VALUE after the host name, found {_without_secrets(word, ' '.join(words))}",
+                _assignment_hint(word, words),
             )
-        return self._named(name, word), Value(unquoted(value), self._source())
+        return self._named(name), Value(unquoted(value), self._source())
 
     def _variable_line(self, text: str) -> None:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             self._fail(
-                f"expected NAME=VALUE in [{self.group}:vars], found {text!r}",
-                f"a host line belongs under [{self.group}]",
+                f"expected NAME=VALUE in [{self.group}:vars], found {_without_secrets(text, text)}",
+                "write NAME=VALUE, not NAME: VALUE"
+                if re.match(r"\S+:\s", text)
+                else f"a host belongs under [{self.group}]",
             )
-        name = self._named(name, text)
+        name = self._named(name)
         if name == "ansible_group_priority":
             self.draft.groups[self.group].priority = self._whole_number(name, unquoted(value))
         else:
@@ -194,18 +200,24 @@ class _Parser:
         try:
             self.draft.add_child(parent, child)
         except Loop as loop:
-            self._fail(str(loop), "take one of the two lines out")
+            self._fail(
+                str(loop), "a group cannot contain itself, directly or through others: take this line out"
+            )
 
-    def _named(self, name: str, text: str) -> str:
+    def _named(self, name: str) -> str:
         if not name:
-            self._fail(f"{text!r} has no name before '='", "write NAME=VALUE, without spaces around '='")
+            self._fail(
+                "there is no name before '='", "write NAME=VALUE, on a host line without spaces around '='"
+            )
         return name
 
     def _whole_number(self, name: str, text: str) -> int:
         try:
             return int(text)
         except ValueError:
-            self._fail(f"{name} is {text!r}, but it has to be a whole number")
+            self._fail(
+                f"{name} is {text!r}, but it has to be a whole number", "for example 10: the higher wins"
+            )
 
     def _source(self) -> Source:
         return Source(self.path, self.line)
@@ -214,8 +226,22 @@ class _Parser:
         raise InventoryError(self.path, self.line, message, hint)
 
 
-def _did_you_mean(name: str, known: list[str]) -> str:
-    import difflib
+def _assignment_hint(word: str, words: list[str]) -> str:
+    following = words[words.index(word) + 1 : words.index(word) + 2]
+    if following == ["="] or word == "=":
+        return "take out the spaces around '='"
+    if word.startswith(";"):
+        return "a comment behind a host begins with #"
+    return "put quotes around a value with spaces, and # before a comment"
 
-    near = difflib.get_close_matches(name, known, n=1)
+
+def _without_secrets(shown: str, line: str) -> str:
+    """`shown` for a message, unless the line that it is from names a secret."""
+    if any(is_secret(word) for word in re.findall(r"\w+", line)):
+        return "something else (not shown: the line names a secret)"
+    return repr(shown)
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    near = nearness.near(name, known)
     return f"did you mean {near[0]}?" if near else ""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from clusterkit.inventory.draft import ALL
 from clusterkit.inventory.model import Inventory
-from clusterkit.inventory.opaque import is_vaulted
+from clusterkit.inventory.opaque import is_secret, is_vaulted
 from clusterkit.inventory.patterns import members_of
 
 MASK = "********"
-
-_SECRET_NAME = re.compile(r"(^|_)(pass|passwd|password|passphrase|secret|token|api_?key)(_|$)", re.IGNORECASE)
-
-
-def is_secret(name: str) -> bool:
-    """True if a variable of that name holds a password, a passphrase, a token or the like."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def listing(inventory: Inventory, show_secrets: bool) -> dict[str, Any]:

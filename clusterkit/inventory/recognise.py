@@ -57,7 +57,7 @@ def _refuse_programs(path: Path, data: bytes) -> None:
             path,
             None,
             "this is a program (a dynamic inventory), and clusterkit does not run inventories",
-            f"see what it yields with `ansible-inventory -i {path} --list`, then {_FORMAT}",
+            f"see what it yields with `ansible-inventory -i {path} --list`, and write the hosts as INI",
         )
 
 

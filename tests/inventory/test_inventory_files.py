@@ -31,7 +31,9 @@ def test_example_inventory_is_understood_without_a_warning() -> None:
     inventory = load(ROOT / "inventories/example.ini")
     assert inventory.warnings == ()
     members = select(inventory, "all:!spares")
-    assert [host.name for host in members] == [f"gpu0{number}.lab.example.com" for number in range(1, 5)] + ["big"]
+    assert [host.name for host in members] == [f"gpu0{number}.lab.example.com" for number in range(1, 5)] + [
+        "big"
+    ]
     typed = [settings(inventory, host) for host in select(inventory, "all")]
     assert [warnings for _, warnings in typed] == [[]] * 6
     big = typed[4][0]
