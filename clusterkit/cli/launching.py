@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clusterkit.cli.session import Access, remotes_of
@@ -11,11 +12,13 @@ from clusterkit.errors import InputError
 from clusterkit.events import Event
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
-from clusterkit.prepare import Order, Prepared, prepare
+from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
+from clusterkit.remote import Remote
 from clusterkit.report import checks
 from clusterkit.report.launch import LaunchReport
 from clusterkit.report.terminal import Words
 from clusterkit.runs import RunStore, state_directory
+from clusterkit.steps import Verdict
 
 
 def refuse_confusion(inventory: str, script: str, run_mode: str) -> None:
@@ -55,9 +58,7 @@ class Starter:
             Interrupts() as interrupts,
             remotes_of(self._order.members, self._access, self._words) as remotes,
         ):
-            prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
-        self._words.clear()
-        self._show_checks(prepared)
+            prepared = self._prepare(remotes, interrupts, forks)
         plan = prepared.plan
         if self._json:
             print(json.dumps(plan.as_json(show_env=show_env), indent=1))
@@ -75,19 +76,25 @@ class Starter:
             Interrupts() as interrupts,
             remotes_of(self._order.members, self._access, self._words) as remotes,
         ):
-            prepared = prepare(
-                self._order, remotes, forks=manner.forks, cancel=interrupts.cancel, tell=self._tell
-            )
-            self._words.clear()
-            self._show_checks(prepared)
+            prepared = self._prepare(remotes, interrupts, manner.forks)
             status = launch(prepared, remotes, store, interrupts, manner, self._tell)
         return int(status["exit_code"] or 0)
 
-    def _show_checks(self, prepared: Prepared) -> None:
-        for line, colour in checks.exceptions(prepared.verdicts):
-            self._words.say(line, colour)
+    def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
+        """Read, check and plan; everything that is not as it should be is shown, also where that forbids a start."""
+        try:
+            prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
+        except ChecksFailed as failed:
+            self._show_verdicts(failed.verdicts)
+            raise
+        self._show_verdicts(prepared.verdicts)
         for note in prepared.notes:
             self._words.say(note)
+        return prepared
+
+    def _show_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        for line, colour in checks.exceptions(verdicts):
+            self._words.insist(line, colour)
 
     def _tell(self, event: Event) -> None:
         if not self._json:
