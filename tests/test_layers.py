@@ -23,7 +23,9 @@ LAYERS = (
         *{
             "addresses",
             "devices",
+            "addresses",
             "agent",
+            "devices",
             "dialects",
             "envfile",
             "environment",
