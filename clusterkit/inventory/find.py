@@ -60,8 +60,9 @@ def _named(argument: str | None, cwd: Path, environ: Mapping[str, str]) -> list[
 
 
 def _found_here(cwd: Path) -> Found:
-    if (cwd / "inventory.ini").is_file():
-        return Found(Path("inventory.ini"), "./inventory.ini")
+    usual = cwd / "inventory.ini"
+    if usual.is_file():
+        return Found(_shown(usual, cwd), "./inventory.ini")
     several = _files(cwd / "inventories")
     if len(several) == 1:
         return Found(_shown(several[0], cwd), "the only file in ./inventories")

@@ -30,16 +30,22 @@ def expand(word: str) -> tuple[list[str], int | None]:
 
     `gpu[01:03]:2222` gives gpu01, gpu02 and gpu03 with port 2222. Raises BadName.
     """
-    if word.count("[") != word.count("]"):
-        raise BadName(f"{word!r} has a bracket without its partner", "a range is written [01:16]")
+    if not _BRACKETED.match(word):
+        _check_brackets(word, word)
     name, port = _split_port(word)
     if is_ipv6(name):
         return [name], port
+    _check_brackets(word, name)
     parts = _RANGE.split(name)
     choices = [[part] if index % 2 == 0 else _counted(part) for index, part in enumerate(parts)]
     if _size(choices) > MOST_HOSTS:
         raise BadName(f"{word!r} stands for more than {MOST_HOSTS} hosts", "check the ends of the range")
     return ["".join(pieces) for pieces in itertools.product(*choices)], port
+
+
+def _check_brackets(word: str, name: str) -> None:
+    if re.search(r"[\[\]]", _RANGE.sub("", name)):
+        raise BadName(f"{word!r} has a bracket without its partner", "a range is written [01:16]")
 
 
 def is_ipv6(text: str) -> bool:
