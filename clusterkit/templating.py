@@ -68,16 +68,21 @@ def _environment(override: Path | None) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters["quote"] = lambda value: shlex.quote(_defined(value))
-    environment.filters["comment"] = lambda value: "".join(
-        c if c.isprintable() else "?" for c in _defined(value)
-    )
+    environment.filters["quote"] = _quote
+    environment.filters["comment"] = _comment
     return environment
 
 
-def _defined(value: object) -> str:
-    """A filter gets an undefined value as an object: its `str()` is what raises."""
-    return str(value)
+def _quote(value: object) -> str:
+    """`value` as one word of a shell. (`str()` of a name that the template does not get is what raises.)"""
+    word = shlex.quote(str(value))
+    # `=eth1` is safe in a POSIX shell, but zsh would look for a program `eth1`.
+    return f"'{word}'" if word.startswith("=") else word
+
+
+def _comment(value: object) -> str:
+    """`value` on one line, so that it cannot leave its comment."""
+    return "".join(character if character.isprintable() else "?" for character in str(value))
 
 
 def _places(override: Path | None) -> str:

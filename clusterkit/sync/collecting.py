@@ -115,10 +115,19 @@ def link_target(root: Path, path: str) -> str | None:
     real = Path(os.path.realpath(place))
     if not real.is_relative_to(root) or not _is_utf8(str(written)):
         return None
-    lexical = Path(os.path.normpath(place.parent / written))
-    if not written.is_absolute() and lexical.is_relative_to(root):
+    if not written.is_absolute() and _stays_inside(path, written):
         return written.as_posix()
     return os.path.relpath(real, place.parent)
+
+
+def _stays_inside(path: str, target: Path) -> bool:
+    """False for a way that leaves the root, even if it comes back: the root has another name on a host."""
+    depth = path.count("/")
+    for part in target.parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return True
 
 
 def _is_utf8(text: str) -> bool:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+    from pathspec.pattern import Pattern
 
 FILES = (".clusterkitignore", ".gitignore")
+
+_END = "\x01"
 
 # Never sent: other tools' own data and caches, which no script imports or reads.
 FOLDERS = frozenset(
@@ -30,23 +32,36 @@ NAMES = frozenset((".git", ".DS_Store", "Thumbs.db"))
 
 
 @dataclass(frozen=True)
+class _Line:
+    """One line of an ignore file, about the last part of a path alone.
+
+    pathspec's own answer to "is `a/b` left out?" includes what it knows of `a`. We ask folder by folder, as
+    git does, so each name gets an end mark that only the last part of a pattern has too.
+    """
+
+    pattern: Pattern
+    brings_back: bool
+    folders_only: bool
+
+    def is_about(self, name: str, is_folder: bool) -> bool:
+        """True if the pattern matches `name` itself, not only a folder above it."""
+        return (is_folder or not self.folders_only) and self.pattern.match_file(name + _END) is not None
+
+
+@dataclass(frozen=True)
 class _Rules:
     """One ignore file; `base` is its folder from the top, with a slash at its end ("" for the top itself)."""
 
     base: str
-    spec: GitIgnoreSpec
+    lines: tuple[_Line, ...]
 
     def say(self, path: str, is_folder: bool) -> bool | None:
-        """True to leave `path` out, False to bring it back, None if no line is about it."""
+        """True to leave `path` out, False to bring it back, None if no line is about it. The last decides."""
         name = path[len(self.base) :]
-        said = self.spec.check_file(f"{name}/" if is_folder else name)
-        if said.include and is_folder and said.index is not None and self._is_about_inside(said.index, name):
-            return None
-        return said.include
-
-    def _is_about_inside(self, index: int, name: str) -> bool:
-        """`data/**` is about everything in `data`, not about `data` itself: `!data/keep` may look into it."""
-        return self.spec.patterns[index].match_file(name) is None
+        for line in reversed(self.lines):
+            if line.is_about(name, is_folder):
+                return not line.brings_back
+        return None
 
 
 @dataclass(frozen=True)
@@ -104,10 +119,32 @@ def is_virtual_environment(folder: Path) -> bool:
 
 def _read(path: Path, base: str) -> tuple[_Rules, ...]:
     """The rules of one file; none if there is no such file. OSError if there is one that cannot be read."""
-    from pathspec import GitIgnoreSpec
-
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except (FileNotFoundError, IsADirectoryError):
         return ()
-    return (_Rules(base, GitIgnoreSpec.from_lines(text.splitlines())),)
+    lines = (_line(line) for line in text.split("\n"))
+    return (_Rules(base, tuple(line for line in lines if line is not None)),)
+
+
+def _line(text: str) -> _Line | None:
+    """What a line says; None for a comment, an empty line, and a pattern that is none (git skips it too)."""
+    from pathspec import GitIgnoreSpec
+
+    text = _without_trailing_blanks(text.rstrip("\r"))
+    core = text.rstrip("/")
+    if not core or core == "!" or core.startswith("#"):
+        return None
+    everything_below = core.endswith("/**") or core in ("**", "!**")
+    marked = f"{core[:-2]}**/*{_END}" if everything_below else core + _END
+    try:
+        (pattern,) = GitIgnoreSpec.from_lines([marked]).patterns
+    except ValueError:
+        return None
+    return _Line(pattern, brings_back=core.startswith("!"), folders_only=core != text)
+
+
+def _without_trailing_blanks(text: str) -> str:
+    """Blanks at the end do not count, unless a backslash is before them."""
+    bare = text.rstrip(" ")
+    return bare + " " if len(bare) < len(text) and bare.endswith("\\") else bare

@@ -1,7 +1,8 @@
 """The short shell scripts that bring the agent to a host, speak to it there, and take it away again.
 
 Every one ends in `exec`, so that the channel's stdin and stdout belong to the program. Paths may begin with
-`~`, which is the login user's home on the host; everything is quoted.
+`~`, which is the login user's home on the host; everything is quoted. Python runs isolated (`-I`): neither
+`PYTHONPATH` nor a `json.py` in the home can get in its way.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _RECEIVE = dedent(
             out.write(data)
             size -= len(data)
     os.rename(part, agent)
-    os.execv(sys.executable, [sys.executable, agent, "stage"])
+    os.execv(sys.executable, [sys.executable, "-I", agent, "stage"])
     """
 ).strip()
 
@@ -42,7 +43,7 @@ def bootstrap(python: str, run_dir: str, agent_size: int) -> str:
 
     New directories are 0700, the agent is 0600. What follows on stdin is read by `stage` from its first byte.
     """
-    command = f"{_path(python)} -c {shlex.quote(_RECEIVE)} {_path(run_dir)} {agent_size}"
+    command = f"{_path(python)} -I -c {shlex.quote(_RECEIVE)} {_path(run_dir)} {agent_size}"
     return f"{_found(python)}exec {command}\n"
 
 
@@ -50,7 +51,7 @@ def agent_script(python: str, run_dir: str, verb: str, *arguments: str) -> str:
     """A script that becomes a command of the run's agent: `state`, `stop --grace 40`."""
     agent = _path(run_dir.rstrip("/") + "/agent.pyz")
     words = " ".join(shlex.quote(argument) for argument in arguments)
-    command = f"{_path(python)} {agent} {shlex.quote(verb)} {_path(run_dir)} {words}".rstrip()
+    command = f"{_path(python)} -I {agent} {shlex.quote(verb)} {_path(run_dir)} {words}".rstrip()
     missing = f'echo "no such run here: there is no "{agent} >&2; exit 66'
     return f"{_found(python)}[ -f {agent} ] || {{ {missing}; }}\nexec {command}\n"
 
@@ -65,11 +66,10 @@ def removal(python: str, run_dir: str, log_dir: str) -> str:
 
     Only directories that carry the run's id are touched: `run_dir`, and the parent of a `log_dir` elsewhere.
     """
-    run, agent = _path(run_dir), _path(run_dir.rstrip("/") + "/agent.pyz")
-    lines = [
-        f"[ ! -f {agent} ] || {_path(python)} {agent} stop {run} --grace 0 </dev/null >/dev/null || exit 1"
-    ]
-    lines.append(f"rm -rf -- {run}")
+    run, agent, plan = (_path(run_dir.rstrip("/") + name) for name in ("", "/agent.pyz", "/plan.json"))
+    # Without a plan nothing can have been started.
+    stop = f"{_path(python)} -I {agent} stop {run} --grace 0 </dev/null >/dev/null || exit 1"
+    lines = [f"if [ -f {agent} ] && [ -f {plan} ]; then {stop}; fi", f"rm -rf -- {run}"]
     parent, run_id = log_dir.rstrip("/").rpartition("/")[0], run_dir.rstrip("/").rpartition("/")[2]
     if parent != run_dir.rstrip("/") and parent.rpartition("/")[2] == run_id:
         lines.append(f"rm -rf -- {_path(parent)}")

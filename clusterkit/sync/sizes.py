@@ -26,7 +26,7 @@ def human(size: int) -> str:
         if amount < 999.5 or unit == "TB":
             break
         amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.5 else f"{amount:.1f} {unit}"
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.1f} {unit}"
 
 
 def _shares(files: Iterable[tuple[str, int]], base: str) -> dict[str, int]:

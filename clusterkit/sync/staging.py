@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypedDict
 
-from clusterkit.errors import CommandFailed, HostError, HostTimeout
+from clusterkit.errors import CommandFailed, HostTimeout, Unreachable
 from clusterkit.remote.protocol import Stream
 from clusterkit.sync.manifest import Manifest
 
@@ -61,16 +61,16 @@ def send(
     on files that were there before.
     """
     lines = _Lines(stream, node.alias, timeout)
-    stream.send(json.dumps(_header(node, files, manifest)).encode("ascii") + b"\n")
-    answer = lines.next("the list of files that it needs")
     try:
+        stream.send(json.dumps(_header(node, files, manifest)).encode("ascii") + b"\n")
+        answer = lines.next("the list of files that it needs")
         for piece in _contents(manifest, _needed(answer, node, manifest)):
             stream.send(piece)
             if progress is not None:
                 progress(len(piece))
         stream.finish()
-    except HostError:
-        # A host that gives up (a full disk) says why and then closes: its words are better than ours.
+    except Unreachable:
+        # A host that gives up (a full disk, no Python) says why and then closes: its words are better.
         lines.raise_what_was_said()
         raise
     done = lines.next("the end of staging")
@@ -78,7 +78,7 @@ def send(
         return StageResult(
             received_bytes=int(done["received_bytes"]),
             run_dir=str(done["run_dir"]),
-            workdir=str(done["workdir"]),
+            workdir=str(done["workdir"] or node.workdir),
         )
     except (KeyError, TypeError, ValueError):
         raise _strange(node.alias, done) from None
@@ -140,28 +140,36 @@ class _Lines:
         self._timeout = 2.0
         try:
             self.next("the reason")
-        except CommandFailed as error:
-            if error.message.startswith("staging failed"):
-                raise
-        except HostError:
+        except (HostTimeout, Unreachable):
             return
 
     def _line(self, awaited: str) -> bytes:
         end = time.monotonic() + self._timeout
         while b"\n" not in self._rest:
             left = end - time.monotonic()
-            if left <= 0 or len(self._rest) > _LONGEST_ANSWER:
-                raise HostTimeout(
-                    self._host,
-                    f"staging: waited {self._timeout:.0f} s for {awaited}",
-                    "is the disk of `remote_dir` slow or full, or its file server gone?",
-                )
-            piece = self._stream.read(65536, timeout=left)
-            if not piece:
-                raise self._ended()
-            self._rest += piece
+            if len(self._rest) > _LONGEST_ANSWER:
+                raise _strange(self._host, self._rest[:200].decode("utf-8", "replace"))
+            if left <= 0:
+                raise self._too_late(awaited)
+            self._rest += self._piece(left, awaited)
         line, _, self._rest = self._rest.partition(b"\n")
         return line
+
+    def _piece(self, limit: float, awaited: str) -> bytes:
+        try:
+            piece = self._stream.read(65536, timeout=limit)
+        except HostTimeout:
+            raise self._too_late(awaited) from None
+        if not piece:
+            raise self._ended()
+        return piece
+
+    def _too_late(self, awaited: str) -> HostTimeout:
+        return HostTimeout(
+            self._host,
+            f"staging: waited {self._timeout:.0f} s for {awaited}",
+            "is the disk of `remote_dir` slow or full, or its file server gone?",
+        )
 
     def _ended(self) -> CommandFailed:
         result = self._stream.wait(10)
