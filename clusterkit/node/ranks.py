@@ -10,8 +10,6 @@ from .plan import Plan
 
 # How much of a failed rank's log travels with the node's state.
 TAIL = 4000
-# An entry that is gone without a word is believed to be killed after this time (it may still be writing).
-_GONE_AFTER = 0.5
 _SIGKILL = 9
 
 
@@ -23,7 +21,7 @@ class Ranks:
         self._files = files
         self._seen: Dict[int, Tuple[int, int]] = {}
         self._records: Dict[int, Dict[str, Any]] = {}
-        self._gone_since: Dict[int, float] = {}
+        self._seen_alive: Dict[int, float] = {}
         self._tails: Dict[int, str] = {}
 
     def look(self) -> None:
@@ -96,17 +94,17 @@ class Ranks:
     def _notice_killed_entry(self, local: int) -> None:
         """An entry that was killed cannot record its end; the script dies with it."""
         record = self._records.get(local)
-        if (
-            record is None
-            or record["ended_at"] is not None
-            or processes.is_alive(record["pid"], record["born"])
-        ):
-            self._gone_since.pop(local, None)
+        if record is None or record["ended_at"] is not None:
             return
         now = time.time()
-        gone_since = self._gone_since.setdefault(local, now)
-        if now - gone_since > _GONE_AFTER:
-            record.update(ended_at=gone_since, signal=_SIGKILL)
+        if processes.is_alive(record["pid"], record["born"]):
+            self._seen_alive[local] = now
+            return
+        # What it wrote last is there by now.
+        self._read(local)
+        record = self._records[local]
+        if record["ended_at"] is None:
+            record.update(ended_at=self._seen_alive.get(local, now), signal=_SIGKILL)
             self._keep_tail(local)
 
     def _keep_tail(self, local: int) -> None:
