@@ -60,10 +60,10 @@ def kill_text(pid: int) -> str:
         f"g=$(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null | cut -d' ' -f3)\n"
         f'[ -n "$g" ] || g=$(ps -o pgid= -p {pid} | tr -d " ")\n'
         '[ "${g:-0}" -gt 1 ] || exit 0\n'
-        'kill -TERM -- "-$g" 2>/dev/null\n'
+        'kill -TERM "-$g" 2>/dev/null\n'
         "i=0\n"
-        'while [ $i -lt 10 ] && kill -0 -- "-$g" 2>/dev/null; do sleep 0.1; i=$((i+1)); done\n'
-        'kill -KILL -- "-$g" 2>/dev/null\n'
+        'while [ $i -lt 10 ] && kill -0 "-$g" 2>/dev/null; do sleep 0.1; i=$((i+1)); done\n'
+        'kill -KILL "-$g" 2>/dev/null\n'
         "exit 0\n"
     )
 

@@ -43,6 +43,7 @@ class Sshd:
     process: subprocess.Popen[bytes]
     key: Path
     known_hosts: Path
+    user: str = "root"
 
     def settings(self, alias: str = "gpu01", address: str = "127.0.0.1", **changes: object) -> Settings:
         """An inventory's settings for this sshd; no file of the person who runs the tests is read."""
@@ -50,7 +51,7 @@ class Sshd:
             "alias": alias,
             "address": address,
             "port": self.port,
-            "user": "root",
+            "user": self.user,
             "private_key_file": str(self.key),
             "ssh_common_args": self.args(),
         }
@@ -87,13 +88,15 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def start(folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",), port: int | None = None) -> Sshd:
+def start(
+    folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",), port: int | None = None, user: str = "root"
+) -> Sshd:
     """Start one; `options` are lines of its configuration, which win over the defaults here."""
     folder.mkdir(parents=True, exist_ok=True)
     Path("/run/sshd").mkdir(exist_ok=True)
     for kind in ("ed25519", "rsa", "ecdsa"):
         if not (folder / f"host_{kind}").exists():
-            keygen(folder / f"host_{kind}", kind)
+            keygen(folder / f"host_{kind}", kind, "", *(("-b", "2048") if kind == "rsa" else ()))
     client = folder / "client"
     client.mkdir(exist_ok=True)
     key = client / "id"
@@ -120,7 +123,7 @@ def start(folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",), p
     process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(folder / "log")], start_new_session=True)
     for host in listen:
         _wait_for(process, "127.0.0.1" if host == "0.0.0.0" else host, port, folder)
-    return Sshd(folder, port, process, key, client / "known_hosts")
+    return Sshd(folder, port, process, key, client / "known_hosts", user)
 
 
 def _wait_for(process: subprocess.Popen[bytes], host: str, port: int, folder: Path) -> None:
@@ -144,9 +147,11 @@ def stop(server: Sshd) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",)) -> Iterator[Sshd]:
+def running(
+    folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",), user: str = "root"
+) -> Iterator[Sshd]:
     """One sshd for the length of a block."""
-    server = start(folder, *options, listen=listen)
+    server = start(folder, *options, listen=listen, user=user)
     try:
         yield server
     finally:
