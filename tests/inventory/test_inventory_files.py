@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from clusterkit.inventory import find, load, members_pattern, select, settings
-from clusterkit.inventory.model import Mount, PortRange
+from clusterkit.inventory.model import Mount, PortRange, Settings
+from clusterkit.inventory.variables import NAMES
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,3 +52,21 @@ def test_example_inventory_is_understood_without_a_warning() -> None:
         Mount("10.20.0.200@tcp:/scratch", "/mnt/scratch", "lustre", ""),
     )
     assert big.env == {"NCCL_IB_HCA": "mlx5_0", "FLAGS_cudnn_deterministic": "False"}
+
+
+def test_every_variable_is_documented_and_nothing_else() -> None:
+    page = (ROOT / "docs/inventory.md").read_text("utf-8")
+    tables = page.split("## Variables", 1)[1].split("### How a value is written", 1)[0]
+    named = set(re.findall(r"`([a-z_]+[a-z])`", tables))
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", tables, re.MULTILINE))
+    assert sorted(NAMES - named) == []
+    assert sorted(rows - NAMES) == []
+    assert "| `env_NAME` |" in tables
+
+
+def test_the_documented_defaults_are_the_models() -> None:
+    page = (ROOT / "docs/inventory.md").read_text("utf-8")
+    defaults = Settings(alias="h1", address="h1")
+    for name in ("shm_size", "python", "remote_dir", "port_range", "become_user"):
+        row = next(line for line in page.splitlines() if re.match(rf"\| `(ansible_)?{name}` \|", line))
+        assert row.split("|")[3].strip() == f"`{getattr(defaults, name)}`", name
