@@ -40,7 +40,8 @@ class Running:
     """A command that goes on; `err` and `out` grow while it does."""
 
     def __init__(self, argv: list[str], cwd: Path, env: dict[str, str]) -> None:
-        self._files = (cwd / f".out-{time.monotonic_ns()}", cwd / f".err-{time.monotonic_ns()}")
+        # Beside the project, not in it: what lies there would be sent to the hosts.
+        self._files = (cwd.parent / f"out-{time.monotonic_ns()}", cwd.parent / f"err-{time.monotonic_ns()}")
         with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err:
             self.process = subprocess.Popen(
                 argv,
@@ -130,7 +131,8 @@ class Cluster:
         for host in self.hosts:
             for process in self.sandbox.processes(host):
                 in_run = any(
-                    name == "CLUSTERKIT_RUN_ID" and run_id in value for name, value in process.environ.items()
+                    name == "CLUSTERKIT_RUN_ID" and run_id in value
+                    for name, value in process.environment.items()
                 )
                 if in_run or "987" in process.argv or "agent.pyz" in " ".join(process.argv):
                     found.append((host, process.argv))
@@ -153,7 +155,7 @@ class Cluster:
                 running.process.wait(10)
         for host in self.hosts:
             for process in self.sandbox.processes(host):
-                if "CLUSTERKIT_RUN_ID" in process.environ or "987" in process.argv:
+                if "CLUSTERKIT_RUN_ID" in process.environment or "987" in process.argv:
                     try:
                         os.kill(process.pid, signal.SIGKILL)
                     except ProcessLookupError:

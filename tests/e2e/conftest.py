@@ -34,7 +34,7 @@ def make_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 @pytest.fixture(scope="session")
 def four(make_sandbox: Callable[[SandboxSpec], Sandbox]) -> Sandbox:
     """Four hosts with two ranks each, as a fresh Debian has them."""
-    return make_sandbox(SandboxSpec.of(4, name="e2e-four"))
+    return make_sandbox(SandboxSpec.of(4, name="e2e-four", python=(sys.executable,)))
 
 
 @pytest.fixture

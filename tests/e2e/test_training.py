@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,7 +35,10 @@ def test_four_hosts_with_two_ranks_train(cluster: Cluster) -> None:
 def unequal(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
     """Three hosts with three, one and two ranks."""
     hosts = tuple(HostSpec(f"node0{number}", nproc=count) for number, count in ((1, 3), (2, 1), (3, 2)))
-    cluster = Cluster(make_sandbox(SandboxSpec(hosts, name="e2e-unequal")), clone_jobs(tmp_path / "project"))
+    cluster = Cluster(
+        make_sandbox(SandboxSpec(hosts, name="e2e-unequal", python=(sys.executable,))),
+        clone_jobs(tmp_path / "project"),
+    )
     yield cluster
     cluster.finish()
 
