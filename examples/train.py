@@ -16,13 +16,18 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import paddle
-import paddle.distributed as dist
+
+warnings.filterwarnings(
+    "ignore", message="No ccache found"
+)  # a hint for who compiles C++, in every rank's log
+import paddle  # noqa: E402
+import paddle.distributed as dist  # noqa: E402
 
 FEATURES = 32
 SAMPLES = 4096
