@@ -27,10 +27,11 @@ from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import NodeRecord, RunRecord, RunStore, reach
+from clusterkit.status import reason
 from clusterkit.sync import bootstrap, removal, send
 from clusterkit.watch import LAUNCHER, Tell, Watch
 
-# How long the nodes may take to find each other before anything starts (the supervisors' own gate is as long).
+# How long the nodes may take to find each other before anything starts; the supervisors' own gate is as long.
 GATE_S = 30.0
 STAGE_TIMEOUT_S = 60.0
 CLEANUP_TIMEOUT_S = 20.0
@@ -139,7 +140,7 @@ def _stage(
     manner: Manner,
     tell: Tell,
 ) -> RunRecord:
-    """Put the agent, the plan, the key, the secrets and the code on every host; directories become absolute."""
+    """Put agent, plan, key, secrets and code on every host; the record's directories become absolute."""
     package = agent.build()
     key = random_secrets.token_hex(32)
     waiting = [node.alias for node in prepared.plan.nodes]
@@ -179,7 +180,7 @@ def _stage_node(
 
 
 def remove(record: RunRecord, remotes: Mapping[str, Remote], forks: int) -> dict[str, HostError]:
-    """End what may run and take the run's directories away on every host; returns the hosts where that failed."""
+    """End what may run and take the run's directories away on every host; the hosts where that failed."""
 
     def one(node: NodeRecord) -> None:
         script = removal(node.python, node.run_dir, node.log_dir)
@@ -211,6 +212,7 @@ class _Job:
         self.stops_sent = 0
         self.stop_limit = float("inf")
         self.kept_at = 0.0
+        self.stop_told = False
         self.saved: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -238,7 +240,7 @@ class _Job:
         return self.store.launcher_log(self.record.run_id, file.removeprefix(f"{LAUNCHER}-"))
 
     def _gate(self) -> None:
-        """Wait until every supervisor has answered and reached node 0, then tell node 0 to start everybody."""
+        """Wait until every supervisor has reached node 0, then tell node 0 to start everybody."""
         try:
             self._until(self._everybody_joined, GATE_S, "the supervisors to find each other")
             self._save(self.watch.status())
@@ -298,7 +300,7 @@ class _Job:
             failures[host] = HostTimeout(
                 host,
                 f"waited {limit:.0f} s for {awaited}: {detail}",
-                "the port must be open between the nodes: see `clusterkit preflight`, or ask who runs the firewall",
+                "this port must be open between the nodes: ask who runs the firewall",
             )
         if failures:
             return FleetError(failures, "starting, so no training was started")
@@ -310,9 +312,23 @@ class _Job:
             self.kept_at = time.monotonic()
             self.following.command(self.first, {"command": "keep"})
         frame = self.following.next(_POLL_S)
-        if frame is not None:
-            self.watch.take(frame)
-        return frame is not None and frame.kind != "log"
+        if frame is None:
+            return False
+        self.watch.take(frame)
+        if frame.kind == "log":
+            return False
+        self._say_why_it_stops()
+        return True
+
+    def _say_why_it_stops(self) -> None:
+        """Say once what ends the job, as node 0 has decided it; a user's own signal was answered already."""
+        decided = self.watch.decision
+        cause = decided.get("cause")
+        if self.stop_told or decided["phase"] not in ("stop", "done") or not cause or cause["kind"] == "user":
+            return
+        self.stop_told = True
+        text = f"stopping all nodes: {reason(cause)}"
+        self.tell(Event("notice", self.record.run_id, {"text": text}))
 
     def _follow(self) -> None:
         """Take frames until the job is over and every byte of its logs is here."""

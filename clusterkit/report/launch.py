@@ -12,7 +12,11 @@ from clusterkit.selection import fold_ranks
 
 
 class LaunchReport:
-    """Shows events one by one; log lines go to stdout, everything else to stderr."""
+    """Shows events one by one; log lines go to stdout, everything else to stderr.
+
+    `failed` is not shown: every node reports one, most of them because of another. What ends the job is said
+    once, when node 0 has decided.
+    """
 
     def __init__(self, words: Words, *, quiet: bool) -> None:
         self._words = words
@@ -29,7 +33,6 @@ class LaunchReport:
             "joined": self._on_joined,
             "line": self._on_line,
             "notice": self._on_notice,
-            "failed": self._on_failed,
             "progress": self._on_progress,
             "ended": self._on_ended,
         }
@@ -63,9 +66,6 @@ class LaunchReport:
 
     def _on_notice(self, data: Mapping[str, Any]) -> None:
         self._words.say(str(data["text"]), "yellow")
-
-    def _on_failed(self, data: Mapping[str, Any]) -> None:
-        self._words.say(f"{data['host']}: {failure_sentence(data)}; stopping all nodes", "red")
 
     def _on_progress(self, data: Mapping[str, Any]) -> None:
         waiting = data.get("waiting")
@@ -106,15 +106,6 @@ class LaunchReport:
 def show_line(data: Mapping[str, Any]) -> None:
     """One log line with its rank and host in front."""
     write_line(f"[{data['rank']} {data['host']}]", rank_colour(int(data["rank"])), data["bytes"])
-
-
-def failure_sentence(failure: Mapping[str, Any]) -> str:
-    """What a node reported as its first failure."""
-    if failure.get("kind") == "rank":
-        signal = failure.get("signal")
-        how = f"was killed by signal {signal}" if signal else f"exited with {failure.get('exit_code')}"
-        return f"rank {failure.get('rank')} {how}"
-    return f"{failure.get('kind')} failure: {failure.get('detail')}"
 
 
 def ending(status: Mapping[str, Any]) -> tuple[str, str]:
