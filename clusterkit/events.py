@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.runs import iso
 
-# These are the kinds that `--json` promises; `notice` and `progress` are for people (`notice` travels in JSON too).
+# What `--json` promises, and two that are for people: `notice` (in JSON too) and `progress` (never).
 KINDS = (
     "planned",
     "staged",

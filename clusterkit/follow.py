@@ -19,7 +19,7 @@ from clusterkit.remote.protocol import Remote, Stream
 from clusterkit.runs import NodeRecord
 from clusterkit.sync import attach_script
 
-# The agent sends a state at least every 5 s; a connection that is silent for this long is given up and made anew.
+# The agent sends a state at least every 5 s; a connection silent for this long is given up and made anew.
 SILENCE_S = 20.0
 ATTACH_TIMEOUT_S = 30.0
 _RETRY_S = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -29,7 +29,7 @@ _QUEUE_FRAMES = 64
 
 @dataclass(frozen=True)
 class Frame:
-    """One message from a host: `kind` is `state`, `log`, `error`, `end`, and from us `unobserved`, `observed`."""
+    """One message: `state`, `log`, `error`, `end` from a host; `unobserved`, `observed` are our own."""
 
     host: str
     kind: str
@@ -133,7 +133,7 @@ class _Host:
 
 
 class Following:
-    """Frames of many hosts in one stream. Use as a context manager: leaving it closes every connection of ours.
+    """Frames of many hosts in one stream. Use as a context manager: leaving it closes every connection.
 
     `follow` says which logs, for each host: `{"3": {"offset": 0}, "launcher": {"offset": 0}}`. `wait=False`
     sends what is there now and ends. A lost connection is made anew until `close`, as long as `wait` is true.
@@ -175,7 +175,7 @@ class Following:
             return None
 
     def command(self, host: str, command: Mapping[str, Any], *, keep: bool = False) -> bool:
-        """Send a command to one host's supervisor; with `keep` also over the next connection if this one is lost."""
+        """Send a command to one host's supervisor; with `keep` over the next connection if need be."""
         return self._hosts[host].command(json.dumps(command).encode() + b"\n", keep)
 
     def command_all(self, command: Mapping[str, Any], *, keep: bool = False) -> None:

@@ -16,7 +16,7 @@ LONGEST_LINE = 1 << 16
 
 
 class GatheredLogs:
-    """Open files of a run's gathered logs. Use as a context manager; writing creates a file when bytes come."""
+    """Open files of a run's gathered logs. Use as a context manager; a file is made when bytes come."""
 
     def __init__(self, path_of: Callable[[str], Path]) -> None:
         self._path_of = path_of
@@ -57,7 +57,7 @@ class GatheredLogs:
 
 
 class Lines:
-    """Whole lines of several files out of chunks of bytes; what is not ended by a newline waits for `rest`."""
+    """Whole lines of several files out of chunks of bytes; what has no newline yet waits for `rest`."""
 
     def __init__(self) -> None:
         self._unfinished: dict[str, bytes] = {}

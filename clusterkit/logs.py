@@ -1,7 +1,7 @@
-"""Use case: any rank's log by its global number, from its host while that answers, else from what was gathered.
+"""Use case: any rank's log by its global number, from its host while that answers, else as it was gathered.
 
-Three ways to read: `refresh` brings the gathered copies up to date (only what is new travels), `tails` fetches
-the last lines alone, `follow` stays with a running job.
+Three ways to read: `refresh` brings the gathered copies up to date (only what is new travels), `tails`
+fetches the last lines alone, `follow` stays with a running job.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def refresh(
     interrupts: Interrupts,
     tell: Tell,
 ) -> Watch:
-    """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found where."""
+    """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found."""
     with GatheredLogs(lambda file: store.log(record.run_id, int(file))) as logs:
         wanted = {str(rank): {"offset": logs.size(str(rank))} for rank in ranks}
         watch = Watch(record, logs, tell)
@@ -162,7 +162,7 @@ def _read_once(
 
 
 def _over(watch: Watch, nodes: Sequence[NodeRecord]) -> bool:
-    """True once the hosts that are followed have sent their last byte, or the run is decided and they are gone."""
+    """True once the followed hosts have sent their last byte, or the run is decided and they are gone."""
     done = watch.decision["phase"] == "done" or watch.record.state in ENDED
     return all(
         node.host in watch.finished or (done and not watch.observed[node.host].reachable) for node in nodes

@@ -56,7 +56,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan that every check allows, and what is needed to carry it out. `secrets` are JSON texts, by alias."""
+    """A plan that every check allows, and what it takes to carry it out. `secrets`: JSON texts by alias."""
 
     inventory: Path
     plan: Plan
@@ -114,7 +114,7 @@ def prepare(
 def _checked(
     order: Order, run_id: str, facts: Mapping[str, Facts]
 ) -> tuple[topology.Arrangement, tuple[Verdict, ...]]:
-    """The topology, and what the checks say. Raises ChecksFailed, which names every host at once, if it can."""
+    """The topology, and what the checks say. Raises ChecksFailed, which names every host at once."""
     arranged, problem = None, None
     try:
         arranged = topology.arrange(
@@ -122,7 +122,8 @@ def _checked(
         )
     except (TopologyError, HostError) as error:
         problem = error
-    verdicts = steps.check(order.members, facts, arranged.topology if arranged else None) if order.check else []
+    made = arranged.topology if arranged else None
+    verdicts = steps.check(order.members, facts, made) if order.check else []
     if steps.exit_code(verdicts):
         raise ChecksFailed([verdict for verdict in verdicts if steps.exit_code([verdict])])
     if problem is not None:

@@ -1,4 +1,4 @@
-"""The record of each run on this machine: what was planned, where it runs, how it ended, and its gathered logs.
+"""The record of each run on this machine: what was planned, where it runs, how it ended, gathered logs.
 
     $XDG_STATE_HOME/clusterkit/runs/RUN_ID/
         run.json                 plan, rank table, state, times, exit codes, how each host was reached
@@ -119,7 +119,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 
 
 class RunStore:
-    """The directory of run records. Every write replaces a file at once, so a reader never sees half of one."""
+    """The directory of run records. A write replaces a file at once, so a reader never sees half of one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -9,7 +9,7 @@ from clusterkit.runs import RunRecord
 
 
 def parse_ranks(text: str, world_size: int) -> tuple[int, ...]:
-    """The ranks named, in rising order and each once. Raises InputError for bad text, NotFound for a rank too high."""
+    """The ranks named, rising, each once. Raises InputError for bad text, NotFound for a rank too high."""
     if text.strip() == "all":
         return tuple(range(world_size))
     chosen: set[int] = set()
@@ -22,7 +22,8 @@ def parse_ranks(text: str, world_size: int) -> tuple[int, ...]:
             raise InputError(f"`{part.strip()}` runs backwards", f"write `{high}-{low}`")
         if high >= world_size:
             raise NotFound(
-                f"there is no rank {high}: the run has {world_size} rank{'s'[: world_size != 1]}, 0 to {world_size - 1}",
+                f"there is no rank {high}: the run has {world_size} rank{'s'[: world_size != 1]}, "
+                f"0 to {world_size - 1}",
                 "`clusterkit status` lists them with their hosts",
             )
         chosen.update(range(low, high + 1))
@@ -44,7 +45,7 @@ def fold_ranks(ranks: Sequence[int]) -> str:
 
 
 def choose(record: RunRecord, ranks: str | None, nodes: Sequence[str]) -> tuple[int, ...]:
-    """The ranks that `--rank` and `--node` select together; with neither, all. Raises NotFound, InputError."""
+    """The ranks that `--rank` and `--node` select together; all of neither. Raises NotFound, InputError."""
     chosen = parse_ranks(ranks or "all", record.world_size)
     if not nodes:
         return chosen

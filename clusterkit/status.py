@@ -27,7 +27,7 @@ _CAUSES = {
 
 @dataclass(frozen=True)
 class Observed:
-    """What one host's agent said last; `state` is None if it never answered, `error` why it does not answer now."""
+    """What one host's agent said last (None if it never did), and in `error` why it does not answer now."""
 
     state: Mapping[str, Any] | None
     error: str = ""
@@ -83,7 +83,7 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
 
 
 def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
-    """The run's exit code: the failing rank's own (128+n for a signal), 4 for a lost node, 130 and 143 when stopped."""
+    """The run's exit code: the failing rank's own (128+n for a signal), 4 for a lost node, 130 or 143."""
     if state == "succeeded":
         return ExitCode.OK
     kind = cause["kind"] if cause else None

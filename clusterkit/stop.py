@@ -83,6 +83,6 @@ def _read(node: NodeRecord, status: int, text: str, last_lines: str) -> Stopped:
     except (IndexError, ValueError, KeyError):
         raise CommandFailed(
             node.host,
-            f"the run's agent did not say what it stopped (exit status {status}): {last_lines or 'no output'}",
+            f"the run's agent did not say what it stopped (exit {status}): {last_lines or 'no output'}",
             f"look at {node.run_dir} on {node.host}; processes of this run have its id in their environment",
         ) from None

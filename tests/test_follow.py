@@ -116,7 +116,10 @@ def test_a_lost_connection_goes_on_at_the_next_byte() -> None:
     with Following([NODE], {"gpu1": remote}, {"gpu1": {"0": {"offset": 0}}}) as following:
         frames = collect(following, "end")
     assert [frame.kind for frame in frames] == ["log", "log", "unobserved", "observed", "log", "end"]
-    assert json.loads(second.sent.get_nowait().split(b"\n")[0]) == {"follow": {"0": {"offset": 8}}, "wait": True}
+    assert json.loads(second.sent.get_nowait().split(b"\n")[0]) == {
+        "follow": {"0": {"offset": 8}},
+        "wait": True,
+    }
 
 
 def test_the_supervisor_is_started_once_and_attached_to_afterwards() -> None:
@@ -158,7 +161,7 @@ def test_a_kept_command_travels_over_the_next_connection() -> None:
     with Following([NODE], {"gpu1": remote}, {}) as following:
         collect(following, "unobserved")
         assert not following.command("gpu1", {"command": "stop"}, keep=True)
-        request, command = stream.sent.get(timeout=5).splitlines()
+        _request, command = stream.sent.get(timeout=5).splitlines()
     assert json.loads(command) == {"command": "stop"}
 
 

@@ -12,7 +12,10 @@ from clusterkit.gathered import LONGEST_LINE, GatheredLogs, Lines, tail_offset
 
 
 def test_two_writers_of_the_same_bytes_leave_each_byte_once(tmp_path: Path) -> None:
-    with GatheredLogs(lambda file: tmp_path / file) as one, GatheredLogs(lambda file: tmp_path / file) as other:
+    with (
+        GatheredLogs(lambda file: tmp_path / file) as one,
+        GatheredLogs(lambda file: tmp_path / file) as other,
+    ):
         one.write("3", 0, b"abc\n")
         other.write("3", 0, b"abc\n")
         other.write("3", 4, b"def\n")

@@ -14,9 +14,13 @@ from clusterkit.runs import NodeRecord, RunRecord, RunStore, iso, new_run_id, re
 
 
 def record(run_id: str = "20260102-030405-abcd", inventory: str = "/a/inventory.ini") -> RunRecord:
-    settings = Settings(alias="gpu1", address="10.0.0.1", port=2222, user="u", password=Secret("canary-secret"))
+    settings = Settings(
+        alias="gpu1", address="10.0.0.1", port=2222, user="u", password=Secret("canary-secret")
+    )
     node = NodeRecord("gpu1", 0, "10.0.0.1", (0, 1), "/usr/bin/python3", "/r", "/w", "/l", reach(settings))
-    return RunRecord(run_id, inventory, "train.py", ("--lr", "0.1"), 1.0, (node,), status={"state": "running"})
+    return RunRecord(
+        run_id, inventory, "train.py", ("--lr", "0.1"), 1.0, (node,), status={"state": "running"}
+    )
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:

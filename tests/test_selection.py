@@ -60,7 +60,9 @@ def record(*counts: int) -> RunRecord:
     for number, count in enumerate(counts):
         ranks = tuple(range(first, first + count))
         first += count
-        nodes.append(NodeRecord(f"gpu{number}", number, f"10.0.0.{number}", ranks, "python3", "/r", "/w", "/l", {}))
+        nodes.append(
+            NodeRecord(f"gpu{number}", number, f"10.0.0.{number}", ranks, "python3", "/r", "/w", "/l", {})
+        )
     return RunRecord("id", "inventory.ini", "train.py", (), 0.0, tuple(nodes))
 
 

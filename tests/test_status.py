@@ -10,7 +10,9 @@ from clusterkit.runs import NodeRecord, RunRecord
 from clusterkit.status import Observed, document, ended, exit_code, reason
 
 NODES = tuple(
-    NodeRecord(f"gpu{n}", n, f"10.0.0.{n}", (2 * n, 2 * n + 1), "python3", "/r", "/w", "/l", {}, clock_offset_s=0.5)
+    NodeRecord(
+        f"gpu{n}", n, f"10.0.0.{n}", (2 * n, 2 * n + 1), "python3", "/r", "/w", "/l", {}, clock_offset_s=0.5
+    )
     for n in range(3)
 )
 RECORD = RunRecord("id", "inventory.ini", "train.py", (), 0.0, NODES, status={"state": "staging"})
@@ -18,11 +20,26 @@ RECORD = RunRecord("id", "inventory.ini", "train.py", (), 0.0, NODES, status={"s
 
 def state(node: int, name: str = "running", **more: Any) -> dict[str, Any]:
     ranks = [
-        {"rank": 2 * node + i, "local_rank": i, "started_at": 11.0, "exit_code": None, "signal": None, "bytes": 100, "log": f"/l/workerlog.{i}"}
+        {
+            "rank": 2 * node + i,
+            "local_rank": i,
+            "started_at": 11.0,
+            "exit_code": None,
+            "signal": None,
+            "bytes": 100,
+            "log": f"/l/workerlog.{i}",
+        }
         for i in range(2)
     ]
     decision = {"phase": "start", "outcome": None, "cause": None}
-    base = {"node_rank": node, "state": name, "started_at": 10.0, "ended_at": None, "launcher_exit": None, "ranks": ranks}
+    base = {
+        "node_rank": node,
+        "state": name,
+        "started_at": 10.0,
+        "ended_at": None,
+        "launcher_exit": None,
+        "ranks": ranks,
+    }
     return {**base, "clock_offset_s": 0.25 * node, "decision": decision, "peers": [], **more}
 
 
@@ -55,7 +72,12 @@ def test_a_host_that_we_cannot_reach_is_unobserved_and_the_run_goes_on() -> None
 
 
 def test_node_zeros_copy_speaks_for_a_host_that_we_cannot_reach() -> None:
-    first = state(0, peers=[{"node_rank": 1, "alias": "gpu1", "joined": True, "state": state(1, "ended", launcher_exit=0)}])
+    first = state(
+        0,
+        peers=[
+            {"node_rank": 1, "alias": "gpu1", "joined": True, "state": state(1, "ended", launcher_exit=0)}
+        ],
+    )
     observed = {**all_running(), "gpu0": Observed(first), "gpu1": Observed(None, "timed out")}
     node = document(RECORD, observed)["nodes"][1]
     assert (node["state"], node["exit_code"]) == ("ended", 0)
@@ -69,7 +91,11 @@ def test_the_failing_rank_is_the_root_with_its_last_lines() -> None:
     decision = done("failed", kind="rank", rank=3, alias="gpu1", node_rank=1, exit_code=7, signal=None)
     failing = state(1, "ended", decision=decision)
     failing["ranks"][1].update(exit_code=7, tail="a\nb\n")
-    observed = {"gpu0": Observed(state(0, "ended", decision=decision)), "gpu1": Observed(failing), "gpu2": Observed(state(2, "ended"))}
+    observed = {
+        "gpu0": Observed(state(0, "ended", decision=decision)),
+        "gpu1": Observed(failing),
+        "gpu2": Observed(state(2, "ended")),
+    }
     status = document(RECORD, observed)
     assert (status["state"], status["exit_code"], status["cause"]) == ("failed", 7, "rank")
     assert status["root"] == {"rank": 3, "host": "gpu1", "exit_code": 7, "signal": None, "lines": ["a", "b"]}
@@ -131,9 +157,15 @@ def test_success_is_zero() -> None:
     ("cause", "sentence"),
     [
         ({"kind": "rank", "rank": 5, "alias": "gpu2", "signal": 9}, "rank 5 on gpu2 was killed by signal 9"),
-        ({"kind": "join", "detail": "gpu2 has not joined"}, "not all nodes joined in time: gpu2 has not joined"),
+        (
+            {"kind": "join", "detail": "gpu2 has not joined"},
+            "not all nodes joined in time: gpu2 has not joined",
+        ),
         ({"kind": "stop"}, "stopped by `clusterkit stop`"),
-        ({"kind": "launcher", "alias": "gpu1", "detail": "killed by signal 9"}, "the launcher on gpu1 failed: killed by signal 9"),
+        (
+            {"kind": "launcher", "alias": "gpu1", "detail": "killed by signal 9"},
+            "the launcher on gpu1 failed: killed by signal 9",
+        ),
     ],
 )
 def test_reasons(cause: dict[str, Any], sentence: str) -> None:

@@ -15,8 +15,9 @@ from clusterkit.cli.passing import AfterDashes, AfterScript
 from clusterkit.errors import ClusterkitError, ExitCode
 
 EPILOG = (
-    "Exit codes: 0 ok · 1 failed · 2 usage or bad input · 3 changes pending · 4 a host unreachable or a node lost · "
-    "70 a bug of ours · 130 interrupted · 143 stopped. `launch` passes on the exit code of the rank that failed first."
+    "Exit codes: 0 ok · 1 failed · 2 usage or bad input · 3 changes pending · 4 a host unreachable or a node "
+    "lost · 70 a bug of ours · 130 interrupted · 143 stopped. "
+    "`launch` passes on the exit code of the rank that failed first."
 )
 
 app = typer.Typer(

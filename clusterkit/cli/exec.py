@@ -39,8 +39,8 @@ def execute(
 ) -> None:
     """Run one command on all hosts of an inventory; equal output is shown once.
 
-    The command stands after `--`. One word is a line for the host's shell, several are a program and its arguments:
-    clusterkit exec inventory.ini -- nvidia-smi -L
+    The command stands after `--`. One word is a line for the host's shell, several are a program and its
+    arguments: clusterkit exec inventory.ini -- nvidia-smi -L
     """
     import json
 

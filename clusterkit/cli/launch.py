@@ -98,8 +98,8 @@ def launch(
 ) -> None:
     """Start the launcher on all nodes at once, each with its own node IP and rank, and follow all ranks.
 
-    Ends with the exit code of the rank that failed first. Options stand before SCRIPT. Ctrl-C stops the job on
-    all nodes, a second Ctrl-C without grace; closing the terminal detaches.
+    Ends with the exit code of the rank that failed first. Options stand before SCRIPT. Ctrl-C stops the job
+    on all nodes, a second Ctrl-C without grace; closing the terminal detaches.
     """
     from clusterkit.cli import launching
     from clusterkit.cli.session import Access, members

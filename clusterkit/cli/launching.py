@@ -81,7 +81,7 @@ class Starter:
         return int(status["exit_code"] or 0)
 
     def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
-        """Read, check and plan; everything that is not as it should be is shown, also where that forbids a start."""
+        """Read, check and plan; what is not as it should be is shown, also where it forbids a start."""
         try:
             prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
         except ChecksFailed as failed:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typer import Context
+from typing import Any
+
 from typer.core import TyperCommand
 
+# `ctx` below is a Click context, whose class has no public name in Typer.
 PASSED_ON = "clusterkit.passed_on"
 
 
 class AfterDashes(TyperCommand):
-    """`exec [INVENTORY] -- CMD ARG…`: what follows `--` is in `context.meta[PASSED_ON]`, None without a `--`."""
+    """`exec [INVENTORY] -- CMD ARG…`: what follows `--` is in `context.meta[PASSED_ON]`, None without `--`."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what stands before the dashes."""
         ctx.meta[PASSED_ON] = args[args.index("--") + 1 :] if "--" in args else None
         return super().parse_args(ctx, args[: args.index("--")] if "--" in args else args)
 
 
 class AfterScript(TyperCommand):
-    """`launch [OPTION…] INVENTORY [OPTION…] SCRIPT ARG…`: what follows SCRIPT is in `context.meta[PASSED_ON]`."""
+    """`launch [OPTION…] INVENTORY [OPTION…] SCRIPT ARG…`: SCRIPT's are in `context.meta[PASSED_ON]`."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse up to the second word that is no option and no option's value."""
         end = self._end_of_script(ctx, args)
         ctx.meta[PASSED_ON] = args[end:]
         return super().parse_args(ctx, args[:end])
 
-    def _end_of_script(self, ctx: Context, args: list[str]) -> int:
+    def _end_of_script(self, ctx: Any, args: list[str]) -> int:
         takes_value = {
             name
             for parameter in self.get_params(ctx)

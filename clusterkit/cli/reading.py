@@ -1,4 +1,4 @@
-"""What `clusterkit logs` does with the ranks it was asked for: show them, follow them, or write them to files."""
+"""What `clusterkit logs` does with the ranks it was asked for: show, follow, or write them to files."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Reader:
             return False
         host = self._record.node_of(rank).host
         if watch is not None and not watch.observed[host].reachable:
-            text = f"rank {rank}: {host} does not answer; this is what was gathered before ({path.stat().st_size} bytes)"
-            self._words.say(text, "yellow")
+            gathered = f"this is what was gathered before ({path.stat().st_size} bytes)"
+            self._words.say(f"rank {rank}: {host} does not answer; {gathered}", "yellow")
         with open(path, "rb") as file:
             file.seek(0 if lines is None else tail_offset(path, lines))
             if len(self._ranks) == 1:

@@ -102,7 +102,7 @@ def remotes_of(settings: Sequence[Settings], access: Access, words: Words) -> It
 
 @contextmanager
 def run_remotes(record: RunRecord, inventory: str | None, access: Access) -> Iterator[Mapping[str, Remote]]:
-    """Connections to a run's hosts: as they were reached, with the secrets of today's inventory if it is still there."""
+    """Connections to a run's hosts: as they were reached, with the secrets that the inventory has today."""
     current = {each.alias: each for each in _todays_settings(inventory or record.inventory)}
     settings = [node.settings(current.get(node.host)) for node in record.nodes]
     with remotes_of(settings, access, Words()) as remotes:

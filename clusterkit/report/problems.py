@@ -47,7 +47,7 @@ def document(error: ClusterkitError) -> dict[str, object]:
 
 
 def folded(error: FleetError) -> list[tuple[str, str, list[str]]]:
-    """Each different message once, with its hint and the hosts that share it (their own name left out of the text)."""
+    """Each different message once, with its hint and the hosts that share it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for host, each in error.failures.items():
         message = (

@@ -23,9 +23,7 @@ def show(words: Words, result: StopResult) -> None:
         if stopped.left:
             pids = ", ".join(map(str, stopped.left))
             words.insist(f"{host}: these processes are still there: {pids}", "red")
-            words.insist(
-                "  → they do not react to SIGKILL (a dead file system or driver?): look at their state with `ps`"
-            )
+            words.insist("  → they do not react to SIGKILL (a dead file system or driver?): look with `ps`")
     running = [host for host, stopped in result.hosts.items() if stopped.was != "ended"]
     if result.clean and running:
         words.insist(f"run {result.run_id} is stopped on {fold(running)}; nothing of it is left", "green")

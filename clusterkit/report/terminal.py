@@ -1,4 +1,4 @@
-"""The two streams: results on stdout, words about them on stderr. Colour and progress lines only on a terminal."""
+"""The two streams: results on stdout, words about them on stderr; colour and progress only on a terminal."""
 
 from __future__ import annotations
 
@@ -94,5 +94,5 @@ def write_bytes(data: bytes) -> None:
 
 
 def write_line(prefix: str, colour: str, line: bytes) -> None:
-    """One line of a log with its prefix; the line's bytes are kept as they are unless stdout is a terminal."""
+    """One line of a log with its prefix; its bytes are kept as they are unless stdout is a terminal."""
     write_bytes(coloured(prefix, colour, sys.stdout).encode() + b" " + line + b"\n")

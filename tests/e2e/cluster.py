@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -126,7 +127,7 @@ class Cluster:
         return dict(json.loads(finished.out))
 
     def marked(self, run_id: str = "") -> list[tuple[str, tuple[str, ...]]]:
-        """Every process on every host that is part of a run: by its environment, or a child of ours that has none."""
+        """Every process on every host that is part of a run: by its environment, or a child that has none."""
         found = []
         for host in self.hosts:
             for process in self.sandbox.processes(host):
@@ -156,10 +157,8 @@ class Cluster:
         for host in self.hosts:
             for process in self.sandbox.processes(host):
                 if "CLUSTERKIT_RUN_ID" in process.environment or "987" in process.argv:
-                    try:
+                    with contextlib.suppress(ProcessLookupError):
                         os.kill(process.pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
 
 
 def clone_jobs(folder: Path) -> Path:
