@@ -27,7 +27,7 @@ def launch(
     script: Annotated[
         str,
         typer.Argument(
-            metavar="SCRIPT [ARG]...", help="Training script; what follows belongs to it.", show_default=False
+            metavar="SCRIPT", help="Training script; what follows belongs to it.", show_default=False
         ),
     ],
     nproc_per_node: Annotated[

@@ -10,7 +10,7 @@ import typer
 Inventory = Annotated[
     str | None,
     typer.Argument(
-        metavar="[INVENTORY]",
+        metavar="INVENTORY",
         help="Ansible INI inventory. Default: $CLUSTERKIT_INVENTORY, `inventory` in clusterkit.toml, "
         "./inventory.ini, the only file in ./inventories/.",
         show_default=False,

@@ -18,6 +18,10 @@ class AfterDashes(TyperCommand):
         ctx.meta[PASSED_ON] = args[args.index("--") + 1 :] if "--" in args else None
         return super().parse_args(ctx, args[: args.index("--")] if "--" in args else args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage line, with the command at its end."""
+        return ["[OPTIONS]", "[INVENTORY]", "--", "CMD", "[ARG]..."]
+
 
 class AfterScript(TyperCommand):
     """`launch [OPTION…] INVENTORY [OPTION…] SCRIPT ARG…`: SCRIPT's are in `context.meta[PASSED_ON]`."""
@@ -27,6 +31,10 @@ class AfterScript(TyperCommand):
         end = self._end_of_script(ctx, args)
         ctx.meta[PASSED_ON] = args[end:]
         return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage line, with the script's own arguments at its end."""
+        return ["[OPTIONS]", "INVENTORY", "SCRIPT", "[ARG]..."]
 
     def _end_of_script(self, ctx: Any, args: list[str]) -> int:
         takes_value = {

@@ -13,15 +13,16 @@ from clusterkit.cli.options import (
     AskPass,
     Forks,
     InventoryOption,
-    Run,
     StrictHostKeys,
     Verbose,
 )
 
 
 def stop(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Default: the newest run.")] = None,
-    run: Run = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="A run's id, or a part of it. Default: the newest run."),
+    ] = None,
     inventory: InventoryOption = None,
     grace: Annotated[
         float | None,
@@ -46,7 +47,7 @@ def stop(
     from clusterkit.report.terminal import Words
     from clusterkit.stop import stop as stop_run
 
-    store, record = recorded_run(run_id or run, inventory)
+    store, record = recorded_run(run, inventory)
     words = Words(quiet=as_json)
     waiting = [node.host for node in record.nodes]
 
