@@ -123,9 +123,11 @@ def root_cause(trigger: Cause, found: Sequence[Failed], lost: Sequence[Lost], st
     """
     if trigger["kind"] not in ("rank", "launcher", "lost"):
         return trigger
+    if trigger["kind"] == "lost":
+        found = [failed for failed in found if failed.at <= stopped_at]
     roots = [failed for failed in found if not _is_follower(failed, found, stopped_at)]
     if not roots:
-        return lost_cause(min(lost, key=lambda node: node.heard_at)) if lost else trigger
+        return trigger
     root = roots[0]
     gone = [node for node in lost if root.lost_a_peer or node.heard_at < root.at - _SILENT_BEFORE]
     if gone:

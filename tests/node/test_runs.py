@@ -437,7 +437,9 @@ def test_the_job_sees_only_what_it_is_meant_to_see(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("name", ["train.py", "train.sh"])
 def test_a_python_script_runs_unbuffered_with_the_hosts_python(tmp_path: Path, name: str) -> None:
-    script = {"train.py": "import sys\nprint(sys.stdout.write_through, sys.argv[1:])\n", "train.sh": SLEEP}[name]
+    script = {"train.py": "import sys\nprint(sys.stdout.write_through, sys.argv[1:])\n", "train.sh": SLEEP}[
+        name
+    ]
     with cluster(tmp_path, script, ranks_per_node=(1,), script_name=name) as run:
         node = run.go()[0]
         if name == "train.py":
