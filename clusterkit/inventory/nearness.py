@@ -14,10 +14,9 @@ def slip_of(name: str, known: Iterable[str]) -> str | None:
     """
     if len(name) < 4:
         return None
+    plain, allowed = _plain(name), _allowed(name)
     for candidate in known:
-        if candidate != name and (
-            _plain(candidate) == _plain(name) or _distance(name, candidate) <= _allowed(name)
-        ):
+        if candidate != name and (_plain(candidate) == plain or _distance(name, candidate) <= allowed):
             return candidate
     return None
 

@@ -10,7 +10,7 @@ from clusterkit.inventory import expressions, kinds, nearness
 from clusterkit.inventory.expressions import Opaque
 from clusterkit.inventory.kinds import Misfit
 from clusterkit.inventory.model import Host, Inventory, Mount, Settings, Value
-from clusterkit.inventory.variables import ENVIRONMENT, NAMES, NOT_SLIPS, PREFIX, VARIABLES, Variable
+from clusterkit.inventory.variables import ENVIRONMENT, NAMES, PREFIX, VARIABLES, Variable, meant_by
 
 
 def settings(inventory: Inventory, host: Host) -> tuple[Settings, list[str]]:
@@ -158,8 +158,8 @@ class _Reader:
                 continue
             if name.startswith(PREFIX):
                 self._check_prefixed(name, value)
-            elif name not in NAMES | NOT_SLIPS:
-                meant = nearness.slip_of(name, sorted(NAMES))
+            else:
+                meant = meant_by(name)
                 if meant:
                     self.warnings.append(f"{value.source}: {name} is not read; did you mean {meant}?")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
-from clusterkit.inventory import kinds
+from clusterkit.inventory import kinds, nearness
 from clusterkit.inventory.kinds import Kind
 
 PREFIX = "clusterkit_"
@@ -101,3 +102,9 @@ NOT_SLIPS = frozenset(
         "ansible_su_user",
     }
 )
+
+
+@functools.lru_cache(maxsize=4096)  # the same names come up for every host of a group
+def meant_by(name: str) -> str | None:
+    """The bare name of ours that `name` is a typing slip of, or None."""
+    return None if name in NAMES or name in NOT_SLIPS else nearness.slip_of(name, sorted(NAMES))
