@@ -56,7 +56,8 @@ class Probe(Generic[T]):
 
     `shell` is POSIX sh (dash, busybox); a callable gets the host's settings and must quote what it takes
     from them. `parse` raises ValueError or KeyError for output that it does not understand. `accepts` are
-    the exit statuses that `parse` understands. `timeout` is in whole seconds.
+    the exit statuses that `parse` understands. `timeout` is in whole seconds. `about` is how a failure names
+    what was asked.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Probe(Generic[T]):
     parse: Callable[[Output], T]
     timeout: int = 5
     accepts: tuple[int, ...] = (0,)
+    about: str = ""
 
     def text(self, settings: Settings) -> str:
         """The shell text for this host."""
@@ -147,25 +149,31 @@ def interpret(host: str, outputs: Mapping[str, Output], probes: Sequence[Probe[A
 
 def _value(host: str, probe: Probe[T], output: Output | None) -> T | ProbeFailed:
     if output is None:
-        return ProbeFailed(host, probe.name, 1, f"{probe.name}: the host sent no answer")
+        return ProbeFailed(host, probe.name, 1, f"{probe.about or probe.name}: the host sent no answer")
     if output.status not in probe.accepts:
-        return ProbeFailed(host, probe.name, output.status, f"{probe.name}: {_reason(probe, output)}")
+        return ProbeFailed(
+            host, probe.name, output.status, f"{probe.about or probe.name}: {_reason(probe, output)}"
+        )
     try:
         return probe.parse(output)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         # The output itself stays out of the message: an environment holds secrets.
         return ProbeFailed(
-            host, probe.name, output.status, f"{probe.name}: the answer was not understood ({error!r})"
+            host,
+            probe.name,
+            output.status,
+            f"{probe.about or probe.name}: the answer was not understood ({error!r})",
         )
 
 
 def _reason(probe: Probe[Any], output: Output) -> str:
-    said = (output.stderr.strip() or output.stdout.strip()).splitlines()
     if output.status == TIMED_OUT:
         return f"no answer within {probe.timeout} s"
     if output.status == TOO_MUCH_OUTPUT:
         return "printed more than 1 MB"
-    return said[-1][:300] if said else f"exit status {output.status}"
+    # A program's last word on stderr is the reason (a traceback); on stdout it begins with it (nvidia-smi).
+    said = output.stderr.strip().splitlines()[-1:] or output.stdout.strip().splitlines()[:1]
+    return said[0][:300] if said else f"exit status {output.status}"
 
 
 # --- the clock -------------------------------------------------------------------------------------
@@ -184,7 +192,7 @@ def offset(sent: float, started: tuple[float, float], ended: tuple[float, float]
 def sharper(clock: Clock, remote: Remote, token: str, timeout: float) -> Clock:
     """The better of `clock` and one more measurement, which no longer has to wait for a connection."""
     sent = time.time()
-    result = remote.run(f"{_NOW}\necho {token} start $(now)\n", timeout=timeout, doing="clock")
+    result = remote.run(f"{_NOW}\necho; echo {token} start $(now)\n", timeout=timeout, doing="clock")
     received = time.time()
     started = read(result.text, token).started
     if started is None:
@@ -216,7 +224,7 @@ def read(text: str, token: str) -> Answer:
             outputs[name] = Output(int(status), _decoded(encoding, out), _decoded(encoding, err))
         elif kind == "error":
             error = " ".join(words)
-        elif words:
+        elif kind in ("start", "end") and words:
             times[kind] = _seconds(words[0])
     return Answer(times.get("start"), times.get("end"), outputs, error)
 
@@ -332,5 +340,6 @@ echo "$token end $(now)"
 def script(settings: Settings, probes: Sequence[Probe[Any]], token: str) -> str:
     """A POSIX sh script that asks all probes side by side and prints a frame for each; changes nothing."""
     asked = [f"ask {probe.name} {probe.timeout} {shlex.quote(probe.text(settings))}" for probe in probes]
-    first = f'token={shlex.quote(token)}\n{_NOW}\necho "$token start $(now)"'
+    # A profile may have printed half a line.
+    first = f'token={shlex.quote(token)}\n{_NOW}\necho; echo "$token start $(now)"'
     return "\n".join([first, _PROLOGUE.strip(), *asked, _EPILOGUE.strip(), ""])

@@ -124,6 +124,14 @@ def _parse(output: Output) -> Disk:
     )
 
 
-DISK = Probe("disk", _shell(lambda settings: settings.remote_dir), _parse, timeout=8)
+DISK = Probe(
+    "disk",
+    _shell(lambda settings: settings.remote_dir),
+    _parse,
+    timeout=8,
+    about="the file system of remote_dir",
+)
 # Where logs and locks may lie when `remote_dir` is on the network.
-SCRATCH = Probe("scratch", _shell(lambda settings: "/var/tmp"), _parse, timeout=8)
+SCRATCH = Probe(
+    "scratch", _shell(lambda settings: "/var/tmp"), _parse, timeout=8, about="the file system of /var/tmp"
+)

@@ -36,4 +36,4 @@ def _gpu(line: str) -> Gpu:
 
 
 # Without the persistence daemon the driver is loaded for each call, seconds a GPU.
-GPUS = Probe("gpus", _SHELL, _parse, timeout=20, accepts=(0, NOT_FOUND))
+GPUS = Probe("gpus", _SHELL, _parse, timeout=20, accepts=(0, NOT_FOUND), about="nvidia-smi")

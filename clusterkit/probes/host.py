@@ -56,4 +56,4 @@ def _parse(output: Output) -> HostFacts:
     )
 
 
-HOST = Probe("host", _SHELL, _parse)
+HOST = Probe("host", _SHELL, _parse, about="user and machine")

@@ -26,8 +26,9 @@ class KernelFacts:
     shm_free: int | None
 
 
+# `cat`, because a shell's `read` takes byte after byte, and these files answer only the first read.
 _SHELL = r"""
-value() { if { read -r line <"$2"; } 2>/dev/null; then echo "$1=$line"; fi; }
+value() { if line=$(cat "$2" 2>/dev/null); then echo "$1=$line"; fi; }
 value ephemeral /proc/sys/net/ipv4/ip_local_port_range
 value reserved /proc/sys/net/ipv4/ip_local_reserved_ports
 value unprivileged /proc/sys/net/ipv4/ip_unprivileged_port_start
@@ -77,4 +78,4 @@ def _kilobytes(text: str | None) -> int | None:
     return int(text) * 1024 if text and text.isdigit() else None
 
 
-KERNEL = Probe("kernel", _SHELL, _parse)
+KERNEL = Probe("kernel", _SHELL, _parse, about="kernel settings")

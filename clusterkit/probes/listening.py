@@ -41,4 +41,4 @@ def _parse(output: Output) -> Listening:
     )
 
 
-LISTENING = Probe("listening", _SHELL, _parse)
+LISTENING = Probe("listening", _SHELL, _parse, about="listening ports")

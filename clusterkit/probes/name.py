@@ -36,4 +36,6 @@ def _parse(output: Output) -> NameFacts:
 
 
 # getent ends with 2 for a name that is not known. A DNS server that is silent takes its time.
-NAME = Probe("name", _SHELL, _parse, timeout=8, accepts=(0, 2, NOT_FOUND))
+NAME = Probe(
+    "name", _SHELL, _parse, timeout=8, accepts=(0, 2, NOT_FOUND), about="resolving the host's own name"
+)

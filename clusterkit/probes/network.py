@@ -129,4 +129,4 @@ def _little_endian(word: str) -> int:
     return int.from_bytes(bytes.fromhex(word), "little")
 
 
-NETWORK = Probe("network", _SHELL, _parse)
+NETWORK = Probe("network", _SHELL, _parse, about="network addresses")

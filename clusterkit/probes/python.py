@@ -116,4 +116,4 @@ def _parse(output: Output) -> PythonFacts:
 
 
 # An environment on NFS that nobody has read yet takes its time.
-PYTHON = Probe("python", _shell, _parse, timeout=20)
+PYTHON = Probe("python", _shell, _parse, timeout=20, about="the interpreter")

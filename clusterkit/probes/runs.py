@@ -101,4 +101,4 @@ def _devices(run_id: str, processes: Mapping[int, Mapping[str, str]]) -> frozens
 
 
 # Reading the environment of a stuck process can get stuck too.
-RUNS = Probe("runs", _SHELL, _parse, timeout=8)
+RUNS = Probe("runs", _SHELL, _parse, timeout=8, about="looking for other runs")

@@ -59,7 +59,7 @@ class DiskSpace(Step):
 
     def explain(self, change: Change) -> str:
         disk = change.facts[DISK]
-        return f"{change.actual['free_gib']} GiB are free on {disk.mount_point}, where remote_dir lies"
+        return f"only {change.actual['free_gib']} GiB are free on {disk.mount_point}, where remote_dir lies"
 
     def hint(self, change: Change) -> str:
         return "make room (`clusterkit runs prune` removes old runs), or write another remote_dir"

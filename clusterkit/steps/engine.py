@@ -136,12 +136,14 @@ class Change:
 class Step:
     """One desired property of a host. Subclasses state `desired` and `actual` in the same keys, both pure.
 
-    `probes` are all that it reads. The rest may be overridden: `skip`, `fix`, `severity`, `explain`, `hint`.
+    `probes` are all that it reads. `unknown` is the status where one of them failed. The rest may be
+    overridden: `skip`, `fix`, `severity`, `explain`, `hint`.
     """
 
     name: str = ""
     tags: frozenset[str] = frozenset()
     probes: tuple[Probe[Any], ...] = ()
+    unknown: Status = "unknown"
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Why the step does not apply to this host; "" if it does."""
@@ -201,13 +203,13 @@ class Verdict:
 
 def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
     """The verdict of one step on one host (pure)."""
-    reason = step.skip(host, fleet)
-    if reason:
-        return Verdict(host, step.name, "skipped", message=reason)
     try:
+        reason = step.skip(host, fleet)
+        if reason:
+            return Verdict(host, step.name, "skipped", message=reason)
         desired, actual = step.desired(host, fleet), step.actual(host, fleet)
     except ProbeFailed as error:
-        return Verdict(host, step.name, "unknown", message=error.message, hint=error.hint or _look(error))
+        return Verdict(host, step.name, step.unknown, message=error.message, hint=error.hint or _look(error))
     keys = tuple(key for key in desired if not _satisfied(desired[key], actual[key]))
     verdict = Verdict(host, step.name, "ok", _shown(desired), _shown(actual), keys)
     if not keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.probes import NAME
-from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Step
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step
 
 
 class HostName(Step):
@@ -15,6 +15,8 @@ class HostName(Step):
     name = "host name"
     tags = frozenset({LAUNCH})
     probes = (NAME,)
+    # A name server that is silent need not keep a job from starting.
+    unknown: Status = "warning"
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """This machine alone may talk to itself over loopback."""

@@ -27,11 +27,12 @@ class _OnBareHost(Step):
     probes = (PYTHON,)
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """In a container the host's interpreter does not matter, and without one nothing can be in it."""
+        """In a container the host's does not matter; one that does not work is `python`'s to tell."""
         if fleet.members[host].container_runtime != "none":
             return "the image brings its own"
-        failed = fleet.facts[host].failure(PYTHON)
-        return "no interpreter" if failed and failed.status == NOT_FOUND else ""
+        python = fleet.facts[host].get(PYTHON)
+        usable = python is not None and VersionAtLeast(OLDEST_PYTHON).met_by(_dotted(python))
+        return "" if usable else "no interpreter that works"
 
 
 class Interpreter(_OnBareHost):
@@ -105,13 +106,17 @@ class SamePaddle(_OnBareHost):
 
     name = "same paddle"
 
+    def skip(self, host: str, fleet: Fleet) -> str:
+        """Where there is none, `paddle` tells."""
+        return super().skip(host, fleet) or ("" if fleet.facts[host][PYTHON].paddle else "no Paddle")
+
     def desired(self, host: str, fleet: Fleet) -> State:
         """What most nodes have."""
         return {"paddle": majority(_paddles(fleet))}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What this one has."""
-        return {"paddle": _paddles(fleet).get(host, majority(_paddles(fleet)))}
+        return {"paddle": _paddles(fleet)[host]}
 
     def severity(self, change: Change) -> Severity:
         """Near releases often do work together."""
@@ -156,8 +161,8 @@ class GompLibrary(_OnBareHost):
     def skip(self, host: str, fleet: Fleet) -> str:
         """Where ctypes cannot load it, nobody can tell."""
         reason = super().skip(host, fleet)
-        python = fleet.facts[host].get(PYTHON)
-        return reason or ("" if python is None or python.libgomp is not None else "this Python has no ctypes")
+        untold = not reason and fleet.facts[host][PYTHON].libgomp is None
+        return "this Python has no ctypes" if untold else reason
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """There."""

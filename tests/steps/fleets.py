@@ -1,0 +1,50 @@
+"""A fleet from a case file (tests/cases/steps/STEP/CASE.json).
+
+hosts     alias → settings (fields of Settings), facts (probe → recorded case), clock ([offset, error])
+devices   alias → the GPUs planned there; the CPU where nothing is said
+planned   false: no run is planned
+on        the host that is judged (the first one)
+verdict   what is expected of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clusterkit.facts import Clock
+from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.steps import Fleet
+from clusterkit.topology import Node, Topology
+from tests.facts.recorded import facts
+
+WINDOW = PortRange(30890, 30919)
+
+
+def fleet(case: Mapping[str, Any]) -> Fleet:
+    """The case's hosts; node N has the address 10.0.0.N+1 and two ranks, or one for each GPU."""
+    hosts: Mapping[str, Mapping[str, Any]] = case["hosts"]
+    members = {
+        alias: Settings(alias, f"{alias}.example", **host.get("settings", {}))
+        for alias, host in hosts.items()
+    }
+    found = {
+        alias: facts(alias, Clock(*host.get("clock", (0.0, 0.001))), **host.get("facts", {}))
+        for alias, host in hosts.items()
+    }
+    return Fleet(
+        members, found, topology(list(hosts), case.get("devices", {})) if case.get("planned", True) else None
+    )
+
+
+def topology(aliases: list[str], devices: Mapping[str, list[int]]) -> Topology:
+    """A planned run over these hosts."""
+    nodes: list[Node] = []
+    first = 0
+    for number, alias in enumerate(aliases):
+        gpus = tuple(devices[alias]) if alias in devices else None
+        ranks = tuple(range(first, first + (len(gpus) if gpus else 2)))
+        first += len(ranks)
+        nodes.append(Node(alias, number, f"10.0.0.{number + 1}", "enp1s0f0", ranks, gpus, "python3"))
+    share = PortRange(WINDOW.first + 2, WINDOW.last)
+    return Topology(tuple(nodes), WINDOW, WINDOW.first, WINDOW.first + 1, (share,) * len(nodes))
