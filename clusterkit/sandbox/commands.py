@@ -19,6 +19,7 @@ def run(argv: Sequence[str], *, stdin: str = "", timeout: float = 30.0, hint: st
             errors="replace",
             timeout=timeout,
             check=False,
+            close_fds=False,  # the sandbox's lock, which this program keeps should we be killed
         )
     except subprocess.TimeoutExpired as error:
         raise ClusterkitError(f"`{argv[0]}` did not end within {timeout:g} s", hint) from error

@@ -55,8 +55,11 @@ def set_cables(there: SandboxState, name: str, position: Literal["up", "down"], 
 def set_controller(there: SandboxState, name: str, reachable: bool) -> None:
     """This machine cannot reach the host, as behind a firewall that drops; the hosts reach each other."""
     running(there, name)
-    act = network.unblock_controller if reachable else network.block_controller
-    act(names_of(there.name), name, there.subnets[0])
+    names = names_of(there.name)
+    if reachable:
+        network.unblock_controller(names, name)
+    else:
+        network.block_controller(names, name, there.subnets[0])
 
 
 def sshd(there: SandboxState, name: str, action: SshdAction) -> None:

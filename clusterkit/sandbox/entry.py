@@ -16,7 +16,8 @@ def entering(init: Identity, command: Sequence[str]) -> list[str]:
     pid = str(init.pid)
     namespaces = ["-m", "-u", "-i", "-n", "-p"]
     environment = [f"PATH={SYSTEM_PATH}", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash"]
-    inside = ["/bin/sh", "-c", 'cd && exec "$@"', "sh", *command]
+    # nsenter forks; without the signal the command would run on after nsenter was killed.
+    inside = ["setpriv", "--pdeathsig", "KILL", "/bin/sh", "-c", 'cd && exec "$@"', "sh", *command]
     return [
         path_of("nsenter"),
         "-t",

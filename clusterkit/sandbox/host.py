@@ -13,7 +13,7 @@ from pathlib import Path
 from clusterkit.errors import ClusterkitError, HostTimeout
 from clusterkit.sandbox import processes
 from clusterkit.sandbox.processes import Identity
-from clusterkit.sandbox.rootfs import SSHD_LOG, HostPlan
+from clusterkit.sandbox.rootfs import SSHD_CONFIG, SSHD_LOG, HostPlan
 
 INIT = Path(__file__).with_name("init.py")
 # argv[0] of every init. With the sandbox's mark at the end, this is how a crashed one is found again.
@@ -31,6 +31,7 @@ def start_init(plan: HostPlan, directory: Path) -> Identity:
         text=True,
         timeout=60,
         check=False,
+        close_fds=False,  # as in `commands.run`; init lets go of the lock when it detaches
     )
     try:
         said = json.loads(done.stdout)
@@ -66,12 +67,13 @@ def inits_of(directory: Path) -> tuple[Identity, ...]:
 
 
 def sshd_of(init: Identity) -> Identity | None:
-    """The listening sshd: init's child; sessions are its children in turn."""
-    for pid in processes.pids():
-        if processes.parent(pid) == init.pid:
-            name = processes.argv(pid)[:1]
-            if name and ("sshd" in name[0]):
-                return processes.identity(pid)
+    """The listening sshd: the child of init whose title still has its configuration.
+
+    Sessions become init's children too when their listener ends; their titles have a user's name.
+    """
+    for pid in processes.children(init.pid):
+        if SSHD_CONFIG in " ".join(processes.argv(pid)):
+            return processes.identity(pid)
     return None
 
 
@@ -83,6 +85,10 @@ def wait_for_sshd(name: str, address: str, port: int, init: Identity) -> None:
             raise ClusterkitError(f"{name} ended while sshd was starting")
         if _has_banner(address, port):
             return
+        if not processes.children(init.pid):
+            raise ClusterkitError(
+                f"{name}: sshd ended at once{_log_end(init)}", "check the extra lines of sshd_config"
+            )
         time.sleep(0.01)
     raise HostTimeout(
         name,
@@ -104,4 +110,4 @@ def _log_end(init: Identity) -> str:
         lines = Path(f"/proc/{init.pid}/root{SSHD_LOG}").read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    return f"; its log ends with: {lines[-1]}" if lines else ""
+    return f"; its log ends with: {' / '.join(lines[-3:])}" if lines else ""

@@ -79,7 +79,7 @@ def run_host(plan: dict[str, Any], report: int) -> NoReturn:
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         build_root(plan)
-        detach()
+        detach(report)
         sshd = start(plan["sshd"])
     except BaseException as error:
         os.write(report, str(error).encode())
@@ -190,12 +190,13 @@ def write_file(path: str, content: str, mode: int, uid: int, gid: int) -> None:
     os.rename(partial, path)
 
 
-def detach() -> None:
-    """Standard streams lead nowhere, and the environment is that of a system service."""
+def detach(kept: int) -> None:
+    """Standard streams lead nowhere, only `kept` is open besides, the environment is a system service's."""
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    os.close(null)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 4096)
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
 
@@ -222,12 +223,12 @@ def reap(argv: list[str], sshd: int) -> NoReturn:
     """Wait for every orphan of the host, for ever; sshd starts and stops when asked."""
     while True:
         number = signal.sigwait(SIGNALS)
+        sshd = wait_all(sshd)
         if number == signal.SIGUSR1 and sshd == 0:
             sshd = start(argv)
         elif number == signal.SIGUSR2 and sshd != 0:
             os.kill(sshd, signal.SIGCONT)
             os.kill(sshd, signal.SIGTERM)
-        sshd = wait_all(sshd)
 
 
 def wait_all(sshd: int) -> int:

@@ -241,8 +241,8 @@ def _clean(name: str, there: SandboxState | None) -> tuple[str, ...]:
 
 def _strays(names: Names) -> list[Identity]:
     """Processes that entered a host's network only, such as `ip netns exec` of a person."""
-    numbers = {pid for netns in network.netns_of(names) for pid in network.processes_in(netns)}
-    return [found for pid in numbers - {os.getpid()} if (found := processes.identity(pid)) is not None]
+    files = [network.NETNS_DIRECTORY / netns for netns in network.netns_of(names)]
+    return list(processes.in_networks(frozenset(path.stat().st_ino for path in files)))
 
 
 def _in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

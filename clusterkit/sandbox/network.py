@@ -52,6 +52,11 @@ class Names:
         """The bridge of a network (0 is the one with the controller)."""
         return f"{self.tag}-b{network}"
 
+    def mac(self, number: int, network: int) -> str:
+        """The host's hardware address: the same after each start, or its peers would send to the old one."""
+        digest = hashlib.sha256(f"{self.alias} {number} {network}".encode()).hexdigest()
+        return ":".join(["02", *(digest[at : at + 2] for at in range(0, 10, 2))])
+
     def cable(self, number: int, network: int) -> str:
         """The root namespace's end of the cable of host `number` (from 1)."""
         return f"{self.tag}-{number:03d}{chr(ord('a') + network)}"
@@ -118,7 +123,8 @@ def plug_in(names: Names, hosts: Sequence[tuple[int, str, Sequence[str]]]) -> No
         lines.append(f"netns add {netns}")
         for network in range(len(addresses)):
             cable = names.cable(number, network)
-            lines.append(f"link add {cable} type veth peer name eth{network} netns {netns}")
+            peer = f"peer name eth{network} address {names.mac(number, network)} netns {netns}"
+            lines.append(f"link add {cable} type veth {peer}")
             lines.append(f"link set {cable} master {names.bridge(network)} up")
     _batch(lines)
     for _, host, addresses in hosts:
@@ -154,28 +160,40 @@ def block_controller(names: Names, host: str, subnet: str) -> None:
     _batch([f"route replace blackhole {controller_address(subnet)}/32"], netns=names.netns(host))
 
 
-def unblock_controller(names: Names, host: str, subnet: str) -> None:
+def unblock_controller(names: Names, host: str) -> None:
     """The host answers this machine again."""
-    _batch([f"-force route del blackhole {controller_address(subnet)}/32"], netns=names.netns(host))
+    _batch(["route flush type blackhole"], netns=names.netns(host))
 
 
 def remove_host(names: Names, number: int, host: str, networks: int) -> None:
     """The host's cables and namespace are gone. Its processes must be gone already."""
-    for network in range(networks):
-        _delete_link(names.cable(number, network))
-    _delete_netns(names.netns(host))
+    _remove(names, [names.cable(number, network) for network in range(networks)], [names.netns(host)])
 
 
 def remove_everything(names: Names) -> tuple[str, ...]:
     """Nothing in the kernel bears this sandbox's names any more; what was there is listed."""
-    removed = []
-    for link in links_of(names):
-        _delete_link(link)
-        removed.append(link)
-    for netns in netns_of(names):
-        _delete_netns(netns)
-        removed.append(netns)
-    return tuple(removed)
+    links, spaces = links_of(names), netns_of(names)
+    _remove(names, links, spaces)
+    return (*links, *spaces)
+
+
+def _remove(names: Names, links: Sequence[str], spaces: Sequence[str]) -> None:
+    """As one group: the kernel waits a while for each removal, however many interfaces are in it."""
+    there = [link for link in links if Path("/sys/class/net", link).exists()]
+    if there:
+        group = 1 + int(hashlib.sha256(names.alias.encode()).hexdigest()[:7], 16)
+        _batch([*(f"link set dev {link} group {group}" for link in there), f"link del group {group}"])
+    mounted = _mount_points()
+    for netns in spaces:
+        path = NETNS_DIRECTORY / netns
+        if path.exists() and str(path) not in mounted:
+            path.unlink()  # `ip netns add` was killed between making the file and mounting on it
+    _batch([f"netns del {netns}" for netns in spaces if (NETNS_DIRECTORY / netns).exists()])
+
+
+def _mount_points() -> frozenset[str]:
+    mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    return frozenset(line.split()[4] for line in mounts)
 
 
 def links_of(names: Names) -> tuple[str, ...]:
@@ -203,11 +221,6 @@ def netns_of(names: Names) -> tuple[str, ...]:
     return tuple(sorted(name for name in entries if name.startswith(names.netns_prefix)))
 
 
-def processes_in(netns: str) -> tuple[int, ...]:
-    """The processes that use a network namespace."""
-    return tuple(int(text) for text in run([path_of("ip"), "netns", "pids", netns]).split())
-
-
 def _is_ours(names: Names, link: str) -> bool:
     rest = link.removeprefix(f"{names.tag}-")
     if rest == link:
@@ -217,27 +230,9 @@ def _is_ours(names: Names, link: str) -> bool:
     )
 
 
-def _delete_link(link: str) -> None:
-    if Path("/sys/class/net", link).exists():
-        run([path_of("ip"), "link", "del", link])
-
-
-def _delete_netns(netns: str) -> None:
-    path = NETNS_DIRECTORY / netns
-    if not path.exists():
-        return
-    if path.stat().st_size == 0 and not _is_mounted(path):
-        path.unlink()  # `ip netns add` was killed between making the file and mounting on it
-        return
-    run([path_of("ip"), "netns", "del", netns])
-
-
-def _is_mounted(path: Path) -> bool:
-    mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    return any(line.split()[4] == str(path) for line in mounts)
-
-
 def _batch(lines: Sequence[str], *, netns: str | None = None) -> None:
+    if not lines:
+        return
     where = ["-n", netns] if netns is not None else []
     run([path_of("ip"), *where, "-batch", "-"], stdin="\n".join(lines) + "\n")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,20 +62,34 @@ def argv(pid: int) -> tuple[str, ...]:
     return tuple(text.rstrip("\0").split("\0")) if text else ()
 
 
-def pids() -> Iterator[int]:
+def pids() -> tuple[int, ...]:
     """All processes of this machine."""
-    for entry in os.scandir(PROC):
-        if entry.name.isdigit():
-            yield int(entry.name)
+    with os.scandir(PROC) as entries:
+        return tuple(int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """The process's children."""
+    try:
+        return tuple(int(word) for word in (PROC / f"{pid}/task/{pid}/children").read_text().split())
+    except OSError:  # gone, or a kernel without CONFIG_PROC_CHILDREN
+        return tuple(other for other in pids() if parent(other) == pid)
+
+
+def in_networks(inodes: frozenset[int]) -> tuple[Identity, ...]:
+    """Every process, this one left out, whose network namespace is one of these (inode of its file)."""
+    links = {f"net:[{inode}]" for inode in inodes}
+    found = (identity(pid) for pid in pids() if pid != os.getpid() and _namespace(pid, "net") in links)
+    return tuple(process for process in found if process is not None)
 
 
 def on_host(init: Identity) -> tuple[HostProcess, ...]:
     """Every process of the host whose init this is (init included), also ones that entered by nsenter."""
-    namespace = _namespace(init.pid)
+    namespace = _namespace(init.pid, "pid")
     if namespace is None:
         return ()
     everything = {pid: parent(pid) for pid in pids()}
-    inside = {pid for pid in everything if _namespace(pid) == namespace}
+    inside = {pid for pid in everything if _namespace(pid, "pid") == namespace}
     grown = True
     while grown:  # children in deeper namespaces (a container on the host)
         more = {pid for pid, above in everything.items() if above in inside} - inside
@@ -114,9 +127,9 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-def _namespace(pid: int) -> str | None:
+def _namespace(pid: int, kind: str) -> str | None:
     try:
-        return str((PROC / str(pid) / "ns" / "pid").readlink())
+        return str((PROC / str(pid) / "ns" / kind).readlink())
     except OSError:
         return None
 

@@ -16,6 +16,7 @@ PACKAGES = {
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
     "nsenter": "util-linux",
+    "setpriv": "util-linux",
 }
 
 

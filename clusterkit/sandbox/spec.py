@@ -14,6 +14,15 @@ MAX_HOSTS = 250
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
+def check_name(name: str) -> None:
+    """InputError where a sandbox cannot have that name (interfaces, namespaces and a directory bear it)."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise InputError(
+            f"sandbox name {name!r} cannot be used",
+            "use a small letter, then small letters, digits and '-', at most 31 characters",
+        )
+
+
 @dataclass(frozen=True)
 class User:
     """A login user that is not root. With `password`, sshd and sudo accept it as well as the key."""
@@ -72,11 +81,7 @@ class SandboxSpec:
     shared_home: bool = False
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise InputError(
-                f"sandbox name {self.name!r} cannot be used",
-                "use a small letter, then small letters, digits and '-', at most 31 characters",
-            )
+        check_name(self.name)
         if not 1 <= len(self.hosts) <= MAX_HOSTS:
             raise InputError(f"a sandbox has 1 to {MAX_HOSTS} hosts, not {len(self.hosts)}")
         if not 1 <= self.networks <= 4:

@@ -14,17 +14,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from clusterkit.errors import ClusterkitError, NotFound
 from clusterkit.sandbox.processes import Identity
-from clusterkit.sandbox.spec import SandboxSpec, spec_from_json
+from clusterkit.sandbox.spec import SandboxSpec, check_name, spec_from_json
 
 Phase = Literal["starting", "up", "down"]
+LOCK_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def home() -> Path:
 
 
 def directory(name: str) -> Path:
-    """The directory of one sandbox."""
+    """The directory of one sandbox; InputError for what cannot be a sandbox's name."""
+    check_name(name)
     return home() / name
 
 
@@ -109,16 +112,24 @@ def save(state: SandboxState) -> None:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Only one command at a time works on this sandbox; a second one is refused."""
+    """Only one command at a time works on this sandbox; a second one waits `LOCK_LIMIT`, then is refused.
+
+    Programs started meanwhile inherit the lock (see `commands.run`): if this process is killed, the next
+    command does not begin before they have ended.
+    """
     path = directory(name)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    with _flock(path / "lock") as taken:
-        if not taken:
-            raise ClusterkitError(
-                f"another command is working on sandbox {name}",
-                "wait until it has ended, then run this again",
-            )
+    with open(path / "lock", "a") as file:
+        os.set_inheritable(file.fileno(), True)
+        deadline = time.monotonic() + LOCK_LIMIT
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise ClusterkitError(
+                    f"another command is working on sandbox {name}",
+                    "wait until it has ended, then run this again",
+                )
+            time.sleep(0.02)
         yield
 
 
@@ -126,19 +137,17 @@ def locked(name: str) -> Iterator[None]:
 def machine_locked() -> Iterator[None]:
     """Only one sandbox at a time chooses its subnets on this machine; others wait."""
     directory = next(path for path in (Path("/run/lock"), Path("/run"), Path("/tmp")) if path.is_dir())
-    with _flock(directory / "clusterkit-sandbox.lock", wait=True):
+    with open(directory / "clusterkit-sandbox.lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-@contextmanager
-def _flock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    with open(path, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _from_json(data: dict[str, Any]) -> SandboxState:

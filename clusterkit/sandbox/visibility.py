@@ -54,7 +54,9 @@ def hidden_directories(extra: Iterable[Path]) -> tuple[Hidden, ...]:
     Of `extra` what lies in one of the others is left out, and so is a directory that the system needs.
     """
     found = dict(PRIVATE)
-    for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
+    with os.scandir("/") as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
         if entry.is_dir(follow_symlinks=False) and entry.name not in SYSTEM and entry.path not in found:
             found[entry.path] = "755"
     for path in sorted({Path(os.path.realpath(path)) for path in extra}):
