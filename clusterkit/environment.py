@@ -90,7 +90,8 @@ def firewall(
     proxies = _proxies(login, user, wishes)
     private = {name: value for name, value in user.items() if not is_proxy(name)}
     launcher = {**_defaults(node), **private}
-    if any(is_proxy(name) for name in (*proxies, *user, *wishes.secrets)):
+    bypassed = any(_is_bypass(name) for name in (*user, *wishes.secrets))
+    if proxies or bypassed or any(is_proxy(name) for name in wishes.secrets):
         bypass = _no_proxy({**login, **user}, wishes.secrets, [each.node_ip for each in topology.nodes])
         launcher.update({"NO_PROXY": bypass, "no_proxy": bypass})
     launcher.update(_fixed(run_id, attempt, topology.launcher_ports[node.node_rank]))
@@ -100,7 +101,7 @@ def firewall(
         set=MappingProxyType(dict(sorted(launcher.items()))),
         secrets=MappingProxyType(secrets),
         removed=MappingProxyType(_removed(login, {**launcher, **secrets})),
-        private=frozenset(private),
+        private=frozenset([*private, *(name for name in launcher if is_proxy(name) and bypassed)]),
     )
 
 
