@@ -68,6 +68,9 @@ def main() -> None:
         if {"-v", "--verbose"} & set(own):
             traceback.print_exc()
         sys.exit(int(error.exit_code))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader (`head`, `less`) has gone: there is nobody left to tell.
         sys.stderr.close()

@@ -26,9 +26,7 @@ def launch(
     ],
     script: Annotated[
         str,
-        typer.Argument(
-            metavar="SCRIPT", help="Training script; what follows belongs to it.", show_default=False
-        ),
+        typer.Argument(metavar="SCRIPT", help="What follows it belongs to it.", show_default=False),
     ],
     nproc_per_node: Annotated[
         int | None,

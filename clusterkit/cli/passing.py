@@ -11,7 +11,7 @@ PASSED_ON = "clusterkit.passed_on"
 
 
 class AfterDashes(TyperCommand):
-    """`exec [INVENTORY] -- CMD ARG…`: what follows `--` is in `context.meta[PASSED_ON]`, None without `--`."""
+    """`exec [INVENTORY] -- CMD ARG…`: what follows `--` is in `context.meta[PASSED_ON]`, else None."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what stands before the dashes."""

@@ -155,9 +155,13 @@ def kill(host: HostName, name: Name = "sandbox") -> None:
 
 
 @app.command()
-def start(host: HostName, name: Name = "sandbox") -> None:
-    """Bring a killed host back, with the same address and host key and an empty disk."""
-    _open(name).start(host)
+def start(
+    host: HostName,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With an empty disk, as installed anew.")] = False,
+    name: Name = "sandbox",
+) -> None:
+    """Bring a killed host back, with its address, its host key and what was on its disk."""
+    _open(name).start(host, fresh=fresh)
     typer.echo(f"{host} is running")
 
 

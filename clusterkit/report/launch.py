@@ -61,7 +61,7 @@ class LaunchReport:
 
     def _on_line(self, data: Mapping[str, Any]) -> None:
         if not self._quiet:
-            self._words.clear()
+            self._words.wipe()
             show_line(data)
 
     def _on_notice(self, data: Mapping[str, Any]) -> None:
@@ -79,6 +79,8 @@ class LaunchReport:
             ]
             if missing:
                 self._words.progress(f"joining: waiting for {fold(missing)}")
+        elif data["doing"] == "running":
+            self._words.clear()
         elif data["doing"] == "stopping":
             left = [
                 node["host"] for node in data["status"]["nodes"] if node["state"] not in ("ended", "lost")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from typing import TextIO
 
@@ -37,14 +38,17 @@ def rank_colour(rank: int) -> str:
 
 
 class Words:
-    """Sentences and progress on stderr."""
+    """Sentences on stderr, and what is going on now with the seconds that it has taken so far."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self.stream = stream or sys.stderr
         self._quiet = quiet
-        self._progress_shown = False
-        self._plain_progress_at = time.monotonic() + _PLAIN_FIRST_S - _PLAIN_PROGRESS_S
-        self._plain_progress = ""
+        self._lock = threading.RLock()
+        self._doing = ""
+        self._since = 0.0
+        self._shown = False
+        self._plain_due = 0.0
+        self._ticker: threading.Thread | None = None
 
     def say(self, text: str, colour: str | None = None) -> None:
         """A line that stays."""
@@ -53,26 +57,59 @@ class Words:
 
     def insist(self, text: str, colour: str | None = None) -> None:
         """A line that stays, also with `--quiet`."""
-        self.clear()
-        print(coloured(text, colour, self.stream) if colour else text, file=self.stream, flush=True)
+        with self._lock:
+            self.wipe()
+            print(coloured(text, colour, self.stream) if colour else text, file=self.stream, flush=True)
 
     def progress(self, text: str) -> None:
-        """What is going on: rewritten in place on a terminal, else a line now and then."""
+        """What is going on, until `clear`: rewritten in place on a terminal, else a line now and then."""
         if self._quiet:
             return
-        if self.stream.isatty():
-            width = max(20, _columns() - 1)
-            print(f"\r\x1b[K{text[:width]}", end="", file=self.stream, flush=True)
-            self._progress_shown = True
-        elif text != self._plain_progress and time.monotonic() - self._plain_progress_at >= _PLAIN_PROGRESS_S:
-            self._plain_progress, self._plain_progress_at = text, time.monotonic()
-            print(text, file=self.stream, flush=True)
+        with self._lock:
+            if not self._doing:
+                self._since = time.monotonic()
+                self._plain_due = self._since + _PLAIN_FIRST_S
+            self._doing = text
+            if self._ticker is None:
+                self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+                self._ticker.start()
+            if self.stream.isatty():
+                self._show()
 
     def clear(self) -> None:
-        """Take the progress line away, so that something else can be written."""
-        if self._progress_shown:
+        """Nothing is going on any more."""
+        with self._lock:
+            self.wipe()
+            self._doing = ""
+
+    def wipe(self) -> None:
+        """Take the progress line off the terminal for a moment, so that something else can be written."""
+        with self._lock:
+            if self._shown:
+                print("\r\x1b[K", end="", file=self.stream, flush=True)
+                self._shown = False
+
+    def _tick(self) -> None:
+        while True:
+            time.sleep(0.5)
+            with self._lock:
+                if self._doing:
+                    self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        text = f"{self._doing} ({now - self._since:.0f} s)"
+        if self.stream.isatty():
+            print(f"\r\x1b[K{text[: max(20, _columns() - 1)]}", end="", file=self.stream, flush=True)
+            self._shown = True
+        elif now >= self._plain_due:
+            self._plain_due = now + _PLAIN_PROGRESS_S
+            print(text, file=self.stream, flush=True)
+
+    def _wipe(self) -> None:
+        if self._shown:
             print("\r\x1b[K", end="", file=self.stream, flush=True)
-            self._progress_shown = False
+            self._shown = False
 
 
 def _columns() -> int:
