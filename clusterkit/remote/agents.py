@@ -8,8 +8,10 @@ from typing import Any
 
 import paramiko
 from paramiko.agent import AgentKey, AgentSSH
+from paramiko.pkey import PublicBlob
 
 _ANSWER_S = 30.0
+_CERTIFICATE = "-cert-v01@openssh.com"
 
 
 class SharedAgent(AgentSSH):
@@ -31,9 +33,29 @@ class SharedAgent(AgentSSH):
         with self._wire:
             return super()._send_message(message)  # type: ignore[misc]
 
+    def get_keys(self) -> tuple[AgentKey, ...]:
+        """The keys that it had when we called; a certificate is shown and signed for as such."""
+        return tuple(HeldCertificate(key) if key.name.endswith(_CERTIFICATE) else key for key in super().get_keys())
+
     def close(self) -> None:
         """Hang up."""
         self._close()  # type: ignore[attr-defined]
+
+
+class HeldCertificate(AgentKey):
+    """A certificate in an agent. Paramiko would show the plain key instead, and ask the agent to sign with that."""
+
+    def __init__(self, key: AgentKey) -> None:
+        super().__init__(key.agent, key.blob, key.comment)
+        self.public_blob: Any = PublicBlob(key.name, key.blob)
+
+    def asbytes(self) -> bytes:
+        """The certificate, which is what the agent knows it by."""
+        return self.blob
+
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> Any:
+        """A signature of the agent's; it picks the hash by the plain algorithm's name."""
+        return super().sign_ssh_data(data, (algorithm or "").removesuffix(_CERTIFICATE))
 
 
 class Agents:

@@ -104,9 +104,9 @@ class Login:
         ]
         in_agent = self._agent_keys()
         configured = {file.public for file in files}
-        first = [key for key in in_agent if bytes(key.asbytes()) in configured]
+        first = [key for key in in_agent if _public(key) in configured]
         later = [key for key in in_agent if key not in first] if not self._endpoint.identities_only else []
-        held = {bytes(key.asbytes()) for key in first}
+        held = {_public(key) for key in first}
         on_disk = [file for file in files if file.public not in held]
         yield from self._of_agent(first)
         yield from self._of_files([file for file in on_disk if not file.locked])
@@ -228,3 +228,9 @@ class Login:
 
     def _unreachable(self, message: str, hint: str) -> Unreachable:
         return Unreachable(self._endpoint.label, "authentication", f"{self._endpoint.named}: {message}", hint)
+
+
+def _public(key: AgentKey) -> bytes:
+    """The plain public key, also of a certificate."""
+    inner: paramiko.PKey = getattr(key, "inner_key", None) or key
+    return bytes(inner.asbytes())

@@ -91,9 +91,8 @@ class KeyRing:
 
 def with_certificate(key: paramiko.PKey, certificate: Path) -> paramiko.PKey | None:
     """A copy of `key` that shows the certificate; None if that is for another key, or unreadable."""
-    import copy
-
-    found = copy.copy(key)
+    found = object.__new__(type(key))  # `copy` cannot: an agent's key looks up every attribute in itself
+    found.__dict__.update(key.__dict__)
     try:
         found.load_certificate(str(certificate))
     except Exception:  # of many kinds: it is then not used
