@@ -518,6 +518,10 @@ def test_a_vaulted_value_that_we_need_is_refused() -> None:
     assert error.hint == "write a plain value as clusterkit_image, which wins"
 
 
+def test_the_tag_alone_makes_a_vault() -> None:
+    assert "is encrypted with ansible-vault" in refused(yaml="image: !vault looks-plain\n").message
+
+
 @pytest.mark.parametrize(
     "yaml",
     [
