@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from signal import SIGINT
+from signal import SIGINT, SIGKILL, Signals
 from typing import Any
 
 from clusterkit.errors import ExitCode
@@ -107,7 +107,7 @@ def reason(cause: Mapping[str, Any]) -> str:
     kind, host, detail = cause["kind"], cause.get("alias"), str(cause.get("detail") or "")
     if kind == "rank":
         signal = cause.get("signal")
-        how = f"was killed by signal {signal}" if signal else f"exited with {cause.get('exit_code')}"
+        how = f"was killed by {_signal(int(signal))}" if signal else f"exited with {cause.get('exit_code')}"
         return f"rank {cause.get('rank')} on {host} {how}"
     if kind == "lost":
         return f"{host} was lost: {detail}" if detail else f"{host} was lost"
@@ -123,6 +123,16 @@ def reason(cause: Mapping[str, Any]) -> str:
     }
     sentence = sentences.get(kind, f"{kind} on {host}")
     return f"{sentence}: {detail}" if detail else sentence
+
+
+def _signal(number: int) -> str:
+    try:
+        name = Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    # Nobody but a person and the kernel sends SIGKILL while a job runs.
+    often = ", often for lack of memory: see `dmesg` there" if number == SIGKILL else ""
+    return f"signal {number} ({name}{often})"
 
 
 def _state_of(node: NodeRecord, record: RunRecord, observed: Mapping[str, Observed]) -> Mapping[str, Any]:

@@ -156,7 +156,10 @@ def test_success_is_zero() -> None:
 @pytest.mark.parametrize(
     ("cause", "sentence"),
     [
-        ({"kind": "rank", "rank": 5, "alias": "gpu2", "signal": 9}, "rank 5 on gpu2 was killed by signal 9"),
+        (
+            {"kind": "rank", "rank": 5, "alias": "gpu2", "signal": 9},
+            "rank 5 on gpu2 was killed by signal 9 (SIGKILL, often for lack of memory: see `dmesg` there)",
+        ),
         (
             {"kind": "join", "detail": "gpu2 has not joined"},
             "not all nodes joined in time: gpu2 has not joined",

@@ -40,11 +40,23 @@ def four(make_sandbox: Callable[[SandboxSpec], Sandbox]) -> Sandbox:
 @pytest.fixture
 def cluster(four: Sandbox, tmp_path: Path) -> Iterator[Cluster]:
     """The four hosts, all running, with no run on them."""
-    for host in four.status():
+    yield from _used_once(four, tmp_path)
+
+
+@pytest.fixture
+def three(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
+    """Three hosts with two ranks each, all running, for what breaks: a rank, a host, a cable."""
+    yield from _used_once(
+        make_sandbox(SandboxSpec.of(3, name="e2e-three", python=(sys.executable,))), tmp_path
+    )
+
+
+def _used_once(sandbox: Sandbox, tmp_path: Path) -> Iterator[Cluster]:
+    for host in sandbox.status():
         if host.condition == "cut":
-            four.mend(host.name)
+            sandbox.mend(host.name)
         elif host.condition != "running":
-            four.start(host.name)
-    cluster = Cluster(four, clone_jobs(tmp_path / "project"))
+            sandbox.start(host.name)
+    cluster = Cluster(sandbox, clone_jobs(tmp_path / "project"))
     yield cluster
     cluster.finish()
