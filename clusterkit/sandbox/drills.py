@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from clusterkit.errors import HostError, HostTimeout
-from clusterkit.sandbox import host, keys, network, processes, state
+from clusterkit.sandbox import disks, host, keys, network, processes, state
 from clusterkit.sandbox.lifecycle import names_of, start
 from clusterkit.sandbox.processes import Identity
 from clusterkit.sandbox.rootfs import HOST_KEY
@@ -36,11 +36,16 @@ def kill(there: SandboxState, name: str) -> SandboxState:
     return there
 
 
-def revive(there: SandboxState, spec: SandboxSpec, name: str) -> SandboxState:
-    """A killed host runs again: same address, same host key, empty disk. A running one is left alone."""
+def revive(there: SandboxState, spec: SandboxSpec, name: str, *, fresh: bool) -> SandboxState:
+    """A killed host runs again as before the power cut, or with `fresh` as installed anew.
+
+    A running one is left alone.
+    """
     one = there.host(name)
     if one.init is not None and processes.alive(one.init):
         return there
+    if fresh:
+        disks.erase(state.directory(there.name), name)
     return start(there, spec, [name])
 
 

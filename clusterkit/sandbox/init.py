@@ -93,17 +93,18 @@ def build_root(plan: dict[str, Any]) -> None:
     """The process stands in the host's own root; nothing of the old one can be reached."""
     socket.sethostname(plan["hostname"])
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
-    mount("tmpfs", plan["staging"], "tmpfs", options="mode=755")
-    os.chdir(plan["staging"])
+    os.chdir(plan["disk"])
     for name in ("upper", "work", "root"):
-        os.mkdir(name)
+        os.makedirs(name, exist_ok=True)
+    for hidden in plan["hide"]:
+        hide(hidden["path"], int(hidden["mode"], 8))
     # Relative, so that the host's mount table does not tell where this machine keeps its state.
     mount("overlay", "root", "overlay", options="lowerdir=/,upperdir=upper,workdir=work")
     os.chdir("root")
     mount_system(plan["boot_id"])
     for hidden in plan["hide"]:
-        os.makedirs(hidden["path"].lstrip("/"), exist_ok=True)
-        mount("tmpfs", hidden["path"].lstrip("/"), "tmpfs", options="mode=" + hidden["mode"])
+        if hidden["volatile"]:
+            mount("tmpfs", hidden["path"].lstrip("/"), "tmpfs", options="mode=" + hidden["mode"])
     for bind in plan["binds"]:
         bind_in(bind)
     call("pivot_root", b".", b".")
@@ -118,6 +119,25 @@ def build_root(plan: dict[str, Any]) -> None:
         make_directory(**directory)
     for file in plan["files"]:
         write_file(**file)
+
+
+def hide(path: str, mode: int) -> None:
+    """The directory is empty on a new host, and keeps what the host has written there before.
+
+    An opaque directory of the upper layer: what this machine has below that path does not show through.
+    """
+    upper = "upper" + path
+    if os.path.isdir(upper):
+        return
+    above = "upper"
+    for part in path.strip("/").split("/")[:-1]:
+        above = f"{above}/{part}"
+        if not os.path.isdir(above):
+            os.mkdir(above)
+            shutil.copystat(above[len("upper") :], above)
+    os.mkdir(upper)
+    os.chmod(upper, mode)
+    os.setxattr(upper, "trusted.overlay.opaque", b"y")
 
 
 def mount_system(boot_id: str) -> None:

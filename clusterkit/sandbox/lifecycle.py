@@ -11,10 +11,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from clusterkit.errors import ClusterkitError
-from clusterkit.sandbox import access, host, keys, network, processes, requirements, rootfs, state, visibility
+from clusterkit.sandbox import (
+    access,
+    disks,
+    host,
+    keys,
+    network,
+    processes,
+    requirements,
+    rootfs,
+    state,
+    visibility,
+)
 from clusterkit.sandbox.network import Names
 from clusterkit.sandbox.processes import Identity
-from clusterkit.sandbox.spec import Bind, SandboxSpec, differences
+from clusterkit.sandbox.spec import SandboxSpec, differences
 from clusterkit.sandbox.state import HostState, SandboxState
 
 Item = TypeVar("Item")
@@ -73,7 +84,7 @@ def down(name: str, *, forget: bool = False) -> Outcome:
 
 
 def start(there: SandboxState, spec: SandboxSpec, names: Sequence[str]) -> SandboxState:
-    """The killed hosts of those names run again, from an empty layer, as a machine installed anew."""
+    """The hosts of those names, which do not run, run again with the disks that they had."""
     return _start_hosts(there, spec, [spec.host(name).name for name in names])
 
 
@@ -131,6 +142,7 @@ def _create(spec: SandboxSpec, before: SandboxState | None) -> SandboxState:
         made = SandboxState(spec.name, "starting", subnets, spec, hosts)
         state.save(made)
         network.make_bridges(names, subnets)
+    disks.mount(state.directory(spec.name))
     made = _start_hosts(made, spec, [one.name for one in spec.hosts])
     made = replace(made, phase="up")
     state.save(made)
@@ -148,9 +160,8 @@ def _start_hosts(there: SandboxState, spec: SandboxSpec, wanted: Sequence[str]) 
 
     def start_one(name: str) -> HostState:
         key = keys.ensure_key(directory / "keys", name)
-        plan = rootfs.make_plan(
-            spec.host(name), str(network.NETNS_DIRECTORY / names.netns(name)), key, around
-        )
+        netns = str(network.NETNS_DIRECTORY / names.netns(name))
+        plan = rootfs.make_plan(spec.host(name), netns, disks.of_host(directory, name), key, around)
         return replace(there.host(name), init=host.start_init(plan, directory))
 
     for started in _in_parallel(start_one, wanted):
@@ -171,12 +182,11 @@ def _start_hosts(there: SandboxState, spec: SandboxSpec, wanted: Sequence[str]) 
 def surroundings(there: SandboxState, spec: SandboxSpec) -> rootfs.Surroundings:
     """What all hosts of the sandbox share, read from this machine now."""
     directory = state.directory(spec.name)
-    (directory / "staging").mkdir(exist_ok=True)
     hide = visibility.hidden_directories(visibility.controllers_own(state.home()))
-    binds = (*visibility.interpreter_binds(spec.python, hide), *spec.binds, *_shared_home(spec, directory))
+    shared = disks.shared_home(directory) if spec.shared_home else ()
+    binds = (*visibility.interpreter_binds(spec.python, hide), *spec.binds, *shared)
     return rootfs.Surroundings(
         sandbox=f"{os.uname().nodename} {directory}",
-        staging=str(directory / "staging"),
         hide=hide,
         binds=binds,
         empty=(str(visibility.package_directory()),),
@@ -185,16 +195,6 @@ def surroundings(there: SandboxState, spec: SandboxSpec) -> rootfs.Surroundings:
         python=spec.python[0] if spec.python else "/usr/bin/python3",
         texts={name: Path("/etc", name).read_text() for name in ("passwd", "shadow", "group")},
     )
-
-
-def _shared_home(spec: SandboxSpec, directory: Path) -> tuple[Bind, ...]:
-    if not spec.shared_home:
-        return ()
-    shared = directory / "shared"
-    for name, mode in (("home", 0o755), ("root", 0o700)):
-        (shared / name).mkdir(parents=True, exist_ok=True)
-        (shared / name).chmod(mode)
-    return Bind(str(shared / "home"), "/home"), Bind(str(shared / "root"), "/root")
 
 
 def _write_access(there: SandboxState, spec: SandboxSpec, inventory: Path) -> SandboxState:
@@ -231,10 +231,14 @@ def _clean(name: str, there: SandboxState | None) -> tuple[str, ...]:
     strays = _strays(names)
     processes.end(strays)
     removed = network.remove_everything(names)
-    shutil.rmtree(state.directory(name) / "shared", ignore_errors=True)
-    if (inits or strays or removed) and (there is None or there.phase != "up"):
-        parts = [(len(inits), "host"), (len(strays), "process"), (len(removed), "interface or namespace")]
-        shown = ", ".join(f"{count} of kind {kind}" for count, kind in parts if count)
+    disk = disks.unmount(state.directory(name))
+    if (inits or strays or removed or disk) and (there is None or there.phase != "up"):
+        parts = [
+            (len(inits), "hosts"),
+            (len(strays), "other processes"),
+            (len(removed), "interfaces and namespaces"),
+        ]
+        shown = ", ".join(f"{kind}: {count}" for count, kind in parts if count) or "its disk"
         return (f"removed what an interrupted sandbox {name} had left ({shown})",)
     return ()
 

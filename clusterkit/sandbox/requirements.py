@@ -17,6 +17,8 @@ PACKAGES = {
     "ssh-keygen": "openssh-client",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
+    "mount": "mount",
+    "umount": "mount",
 }
 
 

@@ -23,11 +23,11 @@ SFTP_SERVER = "/usr/lib/openssh/sftp-server"
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What `init` reads from stdin. `netns`, `staging` and the binds' sources are paths of this machine."""
+    """What `init` reads from stdin. `netns`, `disk` and the binds' sources are paths of this machine."""
 
     hostname: str
     netns: str
-    staging: str
+    disk: str
     boot_id: str
     hide: tuple[Hidden, ...]
     binds: tuple[Bind, ...]
@@ -47,7 +47,6 @@ class Surroundings:
     """What all hosts of a sandbox share."""
 
     sandbox: str
-    staging: str
     hide: tuple[Hidden, ...]
     binds: tuple[Bind, ...]
     empty: tuple[str, ...]
@@ -57,13 +56,13 @@ class Surroundings:
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_plan(host: HostSpec, netns: str, host_key: Path, around: Surroundings) -> HostPlan:
+def make_plan(host: HostSpec, netns: str, disk: Path, host_key: Path, around: Surroundings) -> HostPlan:
     """The host's plan. `around.texts` has this machine's passwd, shadow and group."""
     account = accounts.account_of(host.user, around.texts["passwd"])
     return HostPlan(
         hostname=host.name,
         netns=netns,
-        staging=around.staging,
+        disk=str(disk),
         boot_id=str(uuid.uuid4()),
         hide=around.hide,
         binds=around.binds,

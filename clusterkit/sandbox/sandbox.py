@@ -143,9 +143,9 @@ class Sandbox:
         """Power cut: peers see neither FIN nor RST, and nothing of the host runs when this returns."""
         self._change(lambda there: drills.kill(there, name))
 
-    def start(self, name: str) -> None:
-        """A killed host runs again: same address and key, empty disk."""
-        self._change(lambda there: drills.revive(there, self.spec, name))
+    def start(self, name: str, *, fresh: bool = False) -> None:
+        """A killed host runs again: same address, key and files; no files of its own if `fresh`."""
+        self._change(lambda there: drills.revive(there, self.spec, name, fresh=fresh))
 
     def cut(self, name: str, network: int | None = None) -> None:
         """The host's cables (or the one of that network) are pulled; everything on it runs on."""

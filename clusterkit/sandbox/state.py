@@ -1,12 +1,12 @@
 """What is remembered of a sandbox between two commands, and the lock that keeps them apart.
 
-$XDG_STATE_HOME/clusterkit/sandbox/NAME/     0700
+The directory `$XDG_STATE_HOME/clusterkit/sandbox/NAME/` (0700) holds
+
     state.json     phase, spec, subnets, hosts
     keys/          host keys and the user's key; they outlive `down`
     known_hosts    the hosts' keys, for the inventory
     ssh_config     for `ssh -F`
-    staging/       an empty mount point; nothing is ever mounted on it outside of a host
-    shared/        /home and /root of all hosts, with a shared home
+    disks/         where the hosts' disks are mounted while it is up
 """
 
 from __future__ import annotations

@@ -42,10 +42,11 @@ PRIVATE = {
 
 @dataclass(frozen=True)
 class Hidden:
-    """A directory that is empty on a host."""
+    """A directory that is empty on a new host. A `volatile` one is so after each start."""
 
     path: str
     mode: str = "755"
+    volatile: bool = False
 
 
 def hidden_directories(extra: Iterable[Path]) -> tuple[Hidden, ...]:
@@ -62,7 +63,7 @@ def hidden_directories(extra: Iterable[Path]) -> tuple[Hidden, ...]:
     for path in sorted({Path(os.path.realpath(path)) for path in extra}):
         if not _lies_in(path, found) and _may_be_hidden(path):
             found[str(path)] = "755"
-    return tuple(Hidden(path, mode) for path, mode in found.items() if Path(path).is_dir())
+    return tuple(Hidden(path, mode, path == "/tmp") for path, mode in found.items() if Path(path).is_dir())
 
 
 def controllers_own(state: Path) -> tuple[Path, ...]:
