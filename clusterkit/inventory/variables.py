@@ -37,7 +37,7 @@ def _ours(name: str, kind: Kind) -> Variable:
     return Variable(name, (name,), kind)
 
 
-# Where Ansible's ssh connection knows several names, the more special one wins there too.
+# Where Ansible's ssh and sudo plugins know several names, the more special one wins there too.
 VARIABLES = (
     _ansible("address", kinds.address, "ssh_host", "host"),
     _ansible("port", kinds.whole_number(1, 65535), "ssh_port", "port"),
@@ -48,8 +48,8 @@ VARIABLES = (
     _ansible("ssh_extra_args", kinds.text, "ssh_extra_args"),
     _ansible("connection", kinds.connection, "connection"),
     _ansible("become", kinds.truth, "become", "sudo"),
-    _ansible("become_user", kinds.user, "become_user", "sudo_user"),
-    _ansible("become_password", kinds.secret, "become_pass", "become_password", "sudo_pass", secret=True),
+    _ansible("become_user", kinds.user, "sudo_user", "become_user"),
+    _ansible("become_password", kinds.secret, "sudo_pass", "become_pass", "become_password", secret=True),
     _ours("node_ip", kinds.ipv4),
     _ours("network", kinds.network),
     _ours("interface", kinds.interface),

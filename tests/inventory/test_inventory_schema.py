@@ -250,6 +250,13 @@ def test_the_special_ssh_name_wins_as_in_ansible() -> None:
     assert (found.address, found.port, found.user) == ("b", 2, "d")
 
 
+def test_the_special_sudo_name_wins_as_in_ansible() -> None:
+    found, _ = read(
+        line="ansible_become_user=a ansible_sudo_user=b ansible_become_password=c ansible_become_pass=d",
+    )
+    assert (found.become_user, found.become_password) == ("b", Secret("d"))
+
+
 def test_a_user_in_front_of_the_address_is_the_login_user() -> None:
     found, _ = read(line="ansible_host=root@10.0.0.1")
     assert (found.address, found.user) == ("10.0.0.1", "root")
