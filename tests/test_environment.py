@@ -188,6 +188,18 @@ def test_a_proxy_that_the_user_gave_reaches_the_ranks_alone(way: str) -> None:
     assert environment.set["NO_PROXY"] == "a.b,localhost,127.0.0.1,10.0.0.1,10.0.0.2"
 
 
+def test_exceptions_from_a_proxy_of_the_script_s_own_are_kept_and_masked() -> None:
+    environment = made(given={"NO_PROXY": "internal.example"})
+    assert environment.set["no_proxy"] == "internal.example,localhost,127.0.0.1,10.0.0.1,10.0.0.2"
+    assert environment.shown(show_env=False)["no_proxy"] == MASK
+    assert not environment.secrets
+    assert made(login={"NO_PROXY": "x"}).set.get("NO_PROXY") is None
+
+
+def test_what_a_container_may_see_is_no_business_of_the_launcher() -> None:
+    assert made(given={"NVIDIA_VISIBLE_DEVICES": "0"}).set["NVIDIA_VISIBLE_DEVICES"] == "0"
+
+
 def test_tuning_on_one_host_is_reported_unless_the_user_set_it() -> None:
     login = {"NCCL_IB_HCA": "mlx5_0", "FLAGS_x": "1", "NCCL_DEBUG": "INFO", "EDITOR": "vi"}
     environment = made(login=login, given={"NCCL_DEBUG": "WARN"})

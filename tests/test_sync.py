@@ -13,6 +13,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,11 @@ def test_the_home_and_what_is_above_it_are_never_sent(cwd: str, tmp_path: Path) 
     assert "would be sent to the hosts" in caught.value.message
     assert "a folder of its own" in caught.value.hint
     assert sync.sync_root(home / "proj/x.py", home / "proj", home) == home / "proj"
+
+
+def test_what_is_not_sent_may_be_the_home(tmp_path: Path) -> None:
+    tree(tmp_path, "train.py")
+    assert sync.sync_root(Path("train.py"), tmp_path, tmp_path, sent=False) == tmp_path
 
 
 def test_the_root_directory_is_never_sent(tmp_path: Path) -> None:
@@ -326,32 +332,33 @@ def test_what_is_no_file_is_left_out_with_a_warning(tmp_path: Path) -> None:
     ] == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+# Root can read everything, so this is asked as somebody else. Libraries are loaded while they can be.
+COLLECT_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+import pathspec
+from clusterkit import sync
+from clusterkit.errors import InputError
+sync.collect(Path(sys.argv[2]))
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    sync.collect(Path(sys.argv[1]))
+except InputError as error:
+    sys.exit(error.message)
+"""
+
+
 @pytest.mark.parametrize("name", ["secret", "folder", ".gitignore"])
 def test_what_cannot_be_read_is_an_error(name: str, tmp_path: Path) -> None:
-    tree(tmp_path, "train.py", "secret", "folder/x", ".gitignore")
-    (tmp_path / name).chmod(0)
-    try:
-        with pytest.raises(InputError, match=rf"{name} cannot be read: Permission denied"):
-            sync.collect(tmp_path)
-    finally:
-        (tmp_path / name).chmod(0o700)
-
-
-def test_what_cannot_be_read_is_an_error_for_root_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree(tmp_path, "train.py", "secret")
-    really = os.open
-
-    def refusing(path: object, *rest: int) -> int:
-        if str(path).endswith("secret"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return really(path, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "open", refusing)
-    with pytest.raises(InputError, match="secret cannot be read: Permission denied"):
-        sync.collect(tmp_path)
+    with tempfile.TemporaryDirectory() as place:
+        root = tree(Path(place), "train.py", "secret", "folder/x", ".gitignore")
+        root.chmod(0o755)
+        (root / name).chmod(0)
+        words = [sys.executable, "-c", COLLECT_AS_NOBODY, place, str(tree(tmp_path, "a/b.py", ".gitignore"))]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        (root / name).chmod(0o700)
+    assert done.stderr == f"{Path(place).resolve() / name} cannot be read: Permission denied\n"
 
 
 # --- how much ---

@@ -69,7 +69,8 @@ class _Walk:
             ignores = ignores.inside(folder, f"{top}/{base}".strip("/"))
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            raise _unreadable(Path(str(error.filename or folder)), error) from error
+            inside = os.access(folder, os.R_OK | os.X_OK)
+            raise _unreadable(Path(str(error.filename)) if inside else folder, error) from error
         for entry in entries:
             path = f"{base}/{entry.name}" if base else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)

@@ -114,7 +114,7 @@ def never(name: str, is_folder: bool) -> bool:
 
 def is_virtual_environment(folder: Path) -> bool:
     """True for a virtual environment or a conda environment: it would not run on another machine."""
-    return os.path.lexists(folder / "pyvenv.cfg") or (folder / "conda-meta").is_dir()
+    return os.path.lexists(folder / "pyvenv.cfg") or os.path.lexists(folder / "conda-meta")
 
 
 def _read(path: Path, base: str) -> tuple[_Rules, ...]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from clusterkit.errors import InputError, NotFound
 
 
-def sync_root(script: Path, cwd: Path, home: Path | None = None) -> Path:
+def sync_root(script: Path, cwd: Path, home: Path | None = None, *, sent: bool = True) -> Path:
     """`cwd` if `script` lies under it, else the script's folder; absolute, without symbolic links.
 
-    Raises NotFound if there is no such script, InputError if the root would be `/`, the home or above it.
+    Raises NotFound if there is no such script, InputError if the root would be `/`, the home or above it
+    (with `--no-sync` nothing is `sent`, and any root will do).
     """
     place = cwd / script
     if place.is_dir():
@@ -26,6 +27,8 @@ def sync_root(script: Path, cwd: Path, home: Path | None = None) -> Path:
         )
     where, folder = cwd.resolve(), place.parent.resolve()
     root = where if folder.is_relative_to(where) else folder
+    if not sent:
+        return root
     house = (home or Path.home()).resolve()
     if house.is_relative_to(root):
         name = "the home directory" if root == house else str(root)

@@ -176,7 +176,7 @@ class _Lines:
         said = result.last_lines(3) or f"exit status {result.status}"
         hint = (
             "set `python` in the inventory to a Python 3.6 or newer on that host"
-            if result.status == 127
+            if result.status in (2, 127)
             else ""
         )
         return CommandFailed(self._host, f"staging ended early: {said}", hint)
