@@ -6,7 +6,7 @@ import select
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import control, record
 from .files import RunFiles
@@ -28,38 +28,61 @@ class Gone(Exception):
 
 
 class Controller:
-    """The two pipes to the controller. Commands are noticed also while it is slow to take what we send."""
+    """The two pipes to the controller. Its commands are heard also while it is slow to take what we send.
+
+    Once `hears` is set, every line goes there, and a closed stdin ends everything (Gone). Before that a
+    closed stdin only means that there is nothing more to read: `echo '{}' | agent.pyz attach RUN_DIR`.
+    """
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._stdin = stdin
         self._stdout = stdout
         self._buffer = b""
+        self._is_closed = False
         self._lines: List[bytes] = []
+        self.hears: Optional[Callable[[bytes], None]] = None
         os.set_blocking(stdout, False)
 
-    def lines(self, wait: float, also: Optional[socket.socket] = None) -> List[bytes]:
-        """Complete lines that have come; waits up to `wait` seconds for one, or for `also`. Raises Gone."""
-        sources: List[Any] = [self._stdin] if also is None else [self._stdin, also]
-        if not self._lines and self._stdin in select.select(sources, [], [], wait)[0]:
+    def first_line(self) -> bytes:
+        """The request. Raises ValueError if none comes."""
+        end = time.monotonic() + REQUEST_LIMIT
+        while not self._lines and not self._is_closed and time.monotonic() < end:
+            self.wait(1.0)
+        if not self._lines:
+            raise ValueError("no request came within %g s" % REQUEST_LIMIT)
+        return self._lines.pop(0)
+
+    def wait(self, seconds: float, also: Optional[socket.socket] = None) -> None:
+        """Up to `seconds`, or until the controller or `also` says something. Raises Gone."""
+        if self._stdin in select.select(self._sources() + ([also] if also else []), [], [], seconds)[0]:
             self._receive()
-        lines, self._lines = self._lines, []
-        return lines
+        self._dispatch()
+
+    def _sources(self) -> List[Any]:
+        return [] if self._is_closed else [self._stdin]
 
     def _receive(self) -> None:
         data = os.read(self._stdin, 65536)
-        if not data:
-            raise Gone()
+        self._is_closed = not data
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         self._lines.extend(lines)
+
+    def _dispatch(self) -> None:
+        if self.hears is not None:
+            while self._lines:
+                self.hears(self._lines.pop(0))
+            if self._is_closed:
+                raise Gone()
 
     def frame(self, frame: Dict[str, Any], data: bytes = b"") -> None:
         """One frame has been taken by the system. Raises Gone."""
         view = memoryview(json.dumps(frame, separators=(",", ":")).encode("ascii") + b"\n" + data)
         taken_at = time.monotonic()
         while view:
-            readable, writable, _ = select.select([self._stdin], [self._stdout], [], 1.0)
+            readable, writable, _ = select.select(self._sources(), [self._stdout], [], 1.0)
             if readable:
                 self._receive()
+                self._dispatch()
             if writable:
                 try:
                     view = view[os.write(self._stdout, view[:65536]) :]
@@ -140,30 +163,19 @@ class Attachment:
         self._told_at = 0.0
 
     def serve(self) -> None:
-        """Everything that the controller asked for has been sent. Raises Gone."""
-        request = self._request()
+        """Everything that the controller asked for has been sent. Raises Gone, ValueError (the request)."""
+        request = json.loads(self._controller.first_line().decode("utf-8"))
+        if not isinstance(request, dict):
+            raise ValueError("it is not a JSON object")
         for name, wanted in (request.get("follow") or {}).items():
             self._follow(name, wanted)
         if request.get("wait", False):
             self._stream()
         else:
-            state = record.current(self._files, self._plan)
-            self._tell(state)
+            self._tell(record.current(self._files, self._plan))
         while self._send_logs():
-            self._controller.lines(0)
+            pass
         self._controller.frame({"frame": "end"})
-
-    def _request(self) -> Dict[str, Any]:
-        end = time.monotonic() + REQUEST_LIMIT
-        while time.monotonic() < end:
-            lines = self._controller.lines(1.0)
-            if lines:
-                request = json.loads(lines[0].decode("utf-8"))
-                self._early = lines[1:]
-                if isinstance(request, dict):
-                    return request
-                raise ValueError("the request is not a JSON object")
-        raise ValueError("no request came within %g s" % REQUEST_LIMIT)
 
     def _follow(self, name: str, wanted: Dict[str, Any]) -> None:
         if name == "launcher":
@@ -181,14 +193,12 @@ class Attachment:
     def _stream(self) -> None:
         """States and logs until the supervisor has ended."""
         supervisor = Supervised(self._plan)
-        lines, self._early = self._early, []
+        self._controller.hears = supervisor.send
         while supervisor.sock is not None:
             if supervisor.look() or time.monotonic() - self._told_at > _STATE_EVERY:
                 self._tell(supervisor.state)
             more = self._send_logs()
-            for line in lines:
-                supervisor.send(line)
-            lines = self._controller.lines(0 if more else _POLL, supervisor.sock)
+            self._controller.wait(0 if more else _POLL, supervisor.sock)
         final = supervisor.state if record.is_final(supervisor.state) else record.written(self._files)
         self._tell(final)
 

@@ -154,9 +154,10 @@ class Ending:
         """
         if now < self._next_look:
             return False
+        began = time.monotonic()
         found = self._find()
         # A scan of a machine with many processes is not repeated at once.
-        self._next_look = now + max(0.1, 5 * (time.monotonic() - now))
+        self._next_look = now + max(0.1, 5 * (time.monotonic() - began))
         if not found:
             self.left = []
             return True
