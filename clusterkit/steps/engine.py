@@ -7,14 +7,17 @@ all follow from its two dicts in the same keys and its lines of shell, which not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeVar
 
 from clusterkit.errors import ExitCode, worst
 from clusterkit.facts import Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
 from clusterkit.topology import Node, Topology
+
+V = TypeVar("V")
 
 Status = Literal["ok", "changed", "warning", "pending", "manual", "failed", "unknown", "skipped"]
 Severity = Literal["warning", "manual", "failed"]
@@ -102,14 +105,32 @@ class Fleet:
     facts: Mapping[str, Facts]
     topology: Topology | None = None
 
+    # What was read off every host once, by what read it: 256 hosts are compared with 256.
+    _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {node.alias: node for node in self.topology.nodes} if self.topology else {}
+
     def node(self, host: str) -> Node | None:
         """The host's node in the planned run, None without one."""
-        nodes = self.topology.nodes if self.topology else ()
-        return next((node for node in nodes if node.alias == host), None)
+        return self._nodes.get(host)
 
-    def values(self, probe: Probe[Any]) -> dict[str, Any]:
-        """The probe's value on every host where it has one, in inventory order."""
-        return {host: facts[probe] for host, facts in self.facts.items() if facts.failure(probe) is None}
+    def each(self, read: Callable[[Facts], V | None]) -> Mapping[str, V]:
+        """What `read` finds in each host's facts, in inventory order, without those where it finds None.
+
+        `read` must be a function of a module: what it found is remembered by it.
+        """
+        if read not in self._each:
+            found = {host: read(facts) for host, facts in self.facts.items()}
+            self._each[read] = {host: value for host, value in found.items() if value is not None}
+        return self._each[read]
+
+    def majority(self, read: Callable[[Facts], V | None]) -> V | None:
+        """The value that most hosts have; of equally many, the one of the first host. None without any."""
+        values = self.each(read)
+        counted = Counter(values.values())
+        return max(values.values(), key=lambda value: counted[value], default=None)
 
 
 @dataclass(frozen=True)
@@ -247,12 +268,6 @@ def exit_code(verdicts: Iterable[Verdict], strict: bool = False) -> int:
 def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
     """How many verdicts there are of each status."""
     return dict(Counter(verdict.status for verdict in verdicts))
-
-
-def majority(values: Mapping[str, Any]) -> Any:
-    """The value that most hosts have; of equally many, the one of the first host. None without hosts."""
-    counted = Counter(values.values())
-    return max(values.values(), key=lambda value: counted[value], default=None)
 
 
 def _satisfied(desired: Any, actual: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clusterkit.facts import Facts
 from clusterkit.probes import HOST
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Step
 
@@ -26,8 +27,8 @@ class OwnMachineId(Step):
     def actual(self, host: str, fleet: Fleet) -> State:
         """The other hosts with this machine id."""
         own = fleet.facts[host][HOST].machine_id
-        ids = {other: facts.machine_id for other, facts in fleet.values(HOST).items() if other != host}
-        return {"shared_with": tuple(other for other, machine_id in ids.items() if machine_id == own)}
+        ids = fleet.each(_machine_id)
+        return {"shared_with": tuple(other for other in ids if ids[other] == own and other != host)}
 
     def severity(self, change: Change) -> Severity:
         """Ports are planned as for one machine, so the run works either way."""
@@ -40,3 +41,8 @@ class OwnMachineId(Step):
 
     def hint(self, change: Change) -> str:
         return "listed twice? else it was cloned: remove /etc/machine-id, run systemd-machine-id-setup"
+
+
+def _machine_id(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.machine_id if host else None

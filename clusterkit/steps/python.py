@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.facts import NOT_FOUND
+from clusterkit.facts import NOT_FOUND, Facts
 from clusterkit.probes import PYTHON
 from clusterkit.probes.python import PythonFacts
 from clusterkit.steps.engine import (
@@ -13,7 +13,6 @@ from clusterkit.steps.engine import (
     State,
     Step,
     VersionAtLeast,
-    majority,
 )
 
 OLDEST_PYTHON = "3.6"
@@ -112,11 +111,11 @@ class SamePaddle(_OnBareHost):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """What most nodes have."""
-        return {"paddle": majority(_paddles(fleet))}
+        return {"paddle": fleet.majority(_paddle)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What this one has."""
-        return {"paddle": _paddles(fleet)[host]}
+        return {"paddle": _paddle(fleet.facts[host])}
 
     def severity(self, change: Change) -> Severity:
         """Near releases often do work together."""
@@ -136,11 +135,11 @@ class SamePython(_OnBareHost):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """What most nodes have."""
-        return {"python": majority(_minors(fleet))}
+        return {"python": fleet.majority(_minor)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What this one has."""
-        return {"python": ".".join(map(str, fleet.facts[host][PYTHON].version[:2]))}
+        return {"python": _minor(fleet.facts[host])}
 
     def severity(self, change: Change) -> Severity:
         """It often works."""
@@ -183,10 +182,11 @@ def _dotted(python: PythonFacts) -> str:
     return ".".join(map(str, python.version))
 
 
-def _paddles(fleet: Fleet) -> dict[str, str]:
-    installed = {host: python.paddle for host, python in fleet.values(PYTHON).items() if python.paddle}
-    return {host: f"{paddle.distribution} {paddle.version}" for host, paddle in installed.items()}
+def _paddle(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return f"{python.paddle.distribution} {python.paddle.version}" if python and python.paddle else None
 
 
-def _minors(fleet: Fleet) -> dict[str, str]:
-    return {host: ".".join(map(str, python.version[:2])) for host, python in fleet.values(PYTHON).items()}
+def _minor(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return ".".join(map(str, python.version[:2])) if python else None

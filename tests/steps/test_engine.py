@@ -32,7 +32,6 @@ from clusterkit.steps.engine import (
     Severity,
     State,
     VersionAtLeast,
-    majority,
     version_key,
 )
 from tests.facts.recorded import facts
@@ -198,12 +197,21 @@ def test_versions_compare_number_by_number() -> None:
     assert version_key("2.10") > version_key("2.9")
 
 
+def colour(facts: Facts) -> str | None:
+    return facts.get(COLOUR)
+
+
 @pytest.mark.parametrize(
-    ("values", "expected"),
-    [({"a": 1, "b": 2, "c": 2}, 2), ({"a": 1, "b": 2}, 1), ({}, None)],
+    ("colours", "expected"),
+    [
+        ({"a": "red", "b": "blue", "c": "blue"}, "blue"),
+        ({"a": "red", "b": "blue"}, "red"),
+        ({"a": Output(124, ""), "b": "blue"}, "blue"),
+        ({}, None),
+    ],
 )
-def test_majority(values: Mapping[str, int], expected: int | None) -> None:
-    assert majority(values) == expected
+def test_majority(colours: Mapping[str, Any], expected: str | None) -> None:
+    assert hosts(**colours).majority(colour) == expected
 
 
 # --- the steps of launch --------------------------------------------------------------------------------
