@@ -13,6 +13,7 @@ from pathlib import Path
 from clusterkit.errors import ClusterkitError, HostTimeout
 from clusterkit.sandbox import processes
 from clusterkit.sandbox.processes import Identity
+from clusterkit.sandbox.requirements import path_of
 from clusterkit.sandbox.rootfs import SSHD_CONFIG, SSHD_LOG, HostPlan
 
 INIT = Path(__file__).with_name("init.py")
@@ -95,6 +96,24 @@ def wait_for_sshd(name: str, address: str, port: int, init: Identity) -> None:
         f"{name}: sshd at {address}:{port} did not answer within {SSHD_LIMIT:g} s{_log_end(init)}",
         "a firewall of this machine may drop packets to the sandbox's bridge (see `nft list ruleset`)",
     )
+
+
+def reaches(init: Identity, address: str, port: int) -> bool:
+    """Whether a TCP connection from that host opens within 2 s."""
+    code = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2)"
+    argv = [
+        path_of("nsenter"),
+        "-t",
+        str(init.pid),
+        "-n",
+        sys.executable,
+        "-I",
+        "-c",
+        code,
+        address,
+        str(port),
+    ]
+    return subprocess.run(argv, capture_output=True, timeout=30, check=False).returncode == 0
 
 
 def _has_banner(address: str, port: int) -> bool:

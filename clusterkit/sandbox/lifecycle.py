@@ -144,9 +144,25 @@ def _create(spec: SandboxSpec, before: SandboxState | None) -> SandboxState:
         network.make_bridges(names, subnets)
     disks.mount(state.directory(spec.name))
     made = _start_hosts(made, spec, [one.name for one in spec.hosts])
+    _check_between(made, spec)
     made = replace(made, phase="up")
     state.save(made)
     return made
+
+
+def _check_between(made: SandboxState, spec: SandboxSpec) -> None:
+    """Docker's firewall rules drop what crosses a bridge, where the kernel shows them bridged packets."""
+    if len(made.hosts) < 2 or not network.bridges_are_filtered():
+        return
+    one, two = made.hosts[:2]
+    assert one.init is not None
+    if not host.reaches(one.init, two.addresses[-1], spec.hosts[1].port):
+        bridge = names_of(spec.name).bridge(len(made.subnets) - 1)
+        raise ClusterkitError(
+            f"{one.name} cannot reach {two.name}: this machine's firewall drops what crosses the bridge {bridge}",
+            f"allow it with `iptables -I FORWARD -i {bridge} -j ACCEPT`, "
+            "or take bridges out of the firewall with `sysctl net.bridge.bridge-nf-call-iptables=0`",
+        )
 
 
 def _start_hosts(there: SandboxState, spec: SandboxSpec, wanted: Sequence[str]) -> SandboxState:

@@ -15,6 +15,7 @@ from clusterkit.sandbox.commands import run
 from clusterkit.sandbox.requirements import path_of
 
 NETNS_DIRECTORY = Path("/run/netns")
+BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 RANGE = ipaddress.IPv4Network("10.77.0.0/16")
 SUBNET_BITS = 24
 CONTROLLER_NUMBER = 254
@@ -138,6 +139,14 @@ def plug_in(names: Names, hosts: Sequence[tuple[int, str, Sequence[str]]]) -> No
 def unplug(names: Names, number: int, networks: int) -> None:
     """No packet leaves or reaches the host any more; its interfaces have lost their carrier."""
     _batch([f"link set {names.cable(number, network)} down" for network in range(networks)])
+
+
+def bridges_are_filtered() -> bool:
+    """Whether this machine's iptables see packets between two hosts of one bridge (br_netfilter)."""
+    try:
+        return BRIDGE_FILTER.read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def set_cable(names: Names, number: int, network: int, state: str) -> None:

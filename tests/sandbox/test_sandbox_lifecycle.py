@@ -151,3 +151,15 @@ def test_two_commands_at_once_are_refused(make: Make, monkeypatch: pytest.Monkey
     sandbox = make(1, "lock")
     with state.locked(sandbox.name), pytest.raises(ClusterkitError, match="another command is working"):
         sandbox.kill("node01")
+
+
+def test_a_firewall_between_the_hosts_is_named(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "filter").write_text("1\n")
+    monkeypatch.setattr(network, "BRIDGE_FILTER", tmp_path / "filter")
+    make(2, "filtered").down()
+    monkeypatch.setattr(host, "reaches", lambda *_: False)
+    with pytest.raises(ClusterkitError, match="node01 cannot reach node02: this machine's firewall"):
+        make(2, "filtered")
+    assert leftovers(unique("filtered")) == []
