@@ -93,7 +93,7 @@ def prepare(
     """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted."""
     run_id = new_run_id(time.time())
     wishes = _wishes(order)
-    root = sync_root(Path(order.script), order.cwd)
+    root = sync_root(Path(order.script), order.cwd, sent=order.sync)
     facts = _facts(order, remotes, forks, cancel, tell, run_id)
     assigned, verdicts = _checked(order, run_id, facts)
     manifest = _manifest(order, root) if order.sync else None
