@@ -159,9 +159,9 @@ def _check_between(made: SandboxState, spec: SandboxSpec) -> None:
     if not host.reaches(one.init, two.addresses[-1], spec.hosts[1].port):
         bridge = names_of(spec.name).bridge(len(made.subnets) - 1)
         raise ClusterkitError(
-            f"{one.name} cannot reach {two.name}: this machine's firewall drops what crosses the bridge {bridge}",
-            f"allow it with `iptables -I FORWARD -i {bridge} -j ACCEPT`, "
-            "or take bridges out of the firewall with `sysctl net.bridge.bridge-nf-call-iptables=0`",
+            f"{one.name} cannot reach {two.name}: this machine's firewall drops what crosses {bridge}",
+            f"allow it with `iptables -I FORWARD -i {bridge} -j ACCEPT`, or take bridges out of the firewall "
+            "with `sysctl net.bridge.bridge-nf-call-iptables=0`",
         )
 
 
