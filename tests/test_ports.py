@@ -87,7 +87,9 @@ def test_a_gap_of_exactly_the_right_size_is_found() -> None:
 
 def test_nodes_of_one_machine_share_nothing() -> None:
     hosts = [host("a", "m1", local_ranks=2), host("b", "m1", local_ranks=4), host("c", "m2"), host("d", "m1")]
-    shares = plan(hosts, RUN).launcher_ports
+    found = plan(hosts, RUN)
+    shares = found.launcher_ports
+    assert (shares[0].first, shares[3].last) == (found.window.first + 2, found.window.last)
     assert shares[0] == shares[2]
     assert len({shares[0].first, shares[1].first, shares[3].first}) == 3
     for share in shares:

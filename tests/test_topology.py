@@ -200,6 +200,14 @@ def test_a_tie_is_left_to_the_person(first: str, second: str) -> None:
     assert "network=192.168.1.0/24" in error.hint
 
 
+def test_a_speed_that_one_host_does_not_know_decides_nothing() -> None:
+    members, found = cluster(
+        a=["eth0 192.168.1.1/24 1000", "eth1 10.0.0.1/24 25000"],
+        b=["eth0 192.168.1.2/24 1000", "eth1 10.0.0.2/24 -"],
+    )
+    assert "10.0.0.0/24 (eth1, speed not known)" in refused(members, found).message
+
+
 def test_nothing_shared() -> None:
     members, found = cluster(
         a=["eth0 10.0.0.1/24 -", "eth1 10.1.0.1/24 -"], b=["eth0 10.2.0.1/24 -", "eth1 10.3.0.1/24 -"]

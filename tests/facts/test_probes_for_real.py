@@ -73,6 +73,14 @@ def test_kernel(shell: Shell) -> None:
     assert kernel.memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_kernel_files_are_read_not_guessed(shell: Shell) -> None:
+    """A shell's `read` gets one digit of such a file; the parser's defaults would hide that."""
+    raw = Probe("raw", KERNEL.text(Settings("here", "127.0.0.1")), lambda output: output.pairs())
+    found = ask(shell, raw)
+    assert found["ephemeral"] == Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().strip()
+    assert found["unprivileged"] == Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text().strip()
+
+
 def test_network_with_and_without_iproute2(shell: Shell, tmp_path: Path) -> None:
     bare = ask(without(shell, tmp_path, "ip"), NETWORK)
     found = ask(shell, NETWORK)

@@ -1,0 +1,95 @@
+"""Probes that only root can answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clusterkit import facts
+from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed, gather
+from clusterkit.inventory.model import Secret, Settings
+from clusterkit.remote.protocol import Result, Stream
+
+WHO: Probe[str] = Probe("who", "id -u", lambda output: output.stdout.strip(), root=True)
+PLAIN: Probe[str] = Probe("plain", "id -u", lambda output: output.stdout.strip())
+
+
+class Shell:
+    """Runs scripts with `sh` as another user; `sudo=True` runs them as root, as a remote with a password does."""
+
+    alias = "gpu1"
+
+    def __init__(self, path: Path, uid: int) -> None:
+        self._environ = {"PATH": f"{path}:{os.environ['PATH']}", "HOME": "/", "TMPDIR": "/tmp"}
+        self._uid = uid
+        self.with_sudo = 0
+
+    def run(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Result:
+        self.with_sudo += sudo
+        user = {} if sudo else {"user": self._uid, "extra_groups": []}
+        ended = subprocess.run(
+            ["sh", "-s"],
+            input=script.encode(),
+            capture_output=True,
+            env=self._environ,
+            timeout=timeout,
+            check=False,
+            **user,
+        )
+        return Result(ended.returncode, ended.stdout, ended.stderr)
+
+    def open(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Stream:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def read(shell: Shell, settings: Settings) -> Facts:
+    return gather(shell, settings, (WHO, PLAIN), timeout=20)
+
+
+@pytest.fixture
+def sudo(tmp_path: Path) -> Path:
+    """A directory for PATH with a `sudo` that never answers without a password."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("changing the user needs root")
+    tmp_path.chmod(0o755)
+    (tmp_path / "sudo").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "sudo").chmod(0o755)
+    return tmp_path
+
+
+def test_without_permission_root_is_never_asked_for(sudo: Path) -> None:
+    shell = Shell(sudo, 65534)
+    found = read(shell, Settings("gpu1", "gpu1", become_password=Secret("x")))
+    failure = found.failure(WHO)
+    assert isinstance(failure, ProbeFailed)
+    assert failure.status == NEEDS_ROOT
+    assert "only root can read this" in failure.message
+    assert found[PLAIN] == "65534"
+    assert shell.with_sudo == 0
+
+
+def test_with_a_password_root_answers_in_one_more_round_trip(sudo: Path) -> None:
+    shell = Shell(sudo, 65534)
+    found = read(shell, Settings("gpu1", "gpu1", become=True, become_password=Secret("x")))
+    assert (found[WHO], found[PLAIN]) == ("0", "65534")
+    assert shell.with_sudo == 1
+
+
+def test_root_itself_needs_no_sudo(sudo: Path) -> None:
+    shell = Shell(sudo, 0)
+    assert read(shell, Settings("gpu1", "gpu1"))[WHO] == "0"
+    assert shell.with_sudo == 0
+
+
+def test_the_script_looks_at_sudo_only_where_a_probe_needs_it() -> None:
+    permitted = Settings("gpu1", "gpu1", become=True)
+    assert "sudo -n true" in facts.script(permitted, [WHO], "t")
+    assert "sudo -n true" not in facts.script(permitted, [PLAIN], "t")
+    assert "false && sudo" in facts.script(Settings("gpu1", "gpu1"), [WHO], "t")
