@@ -109,6 +109,7 @@ def test_killing_init_alone_would_be_seen(trio: Sandbox) -> None:
 
 def test_nothing_of_a_killed_host_is_left_and_it_can_come_back(trio: Sandbox) -> None:
     address, before = trio.addresses("node03"), trio.processes("node03")
+    card = trio.sh("node03", ["cat", "/sys/class/net/eth0/address"]).stdout
     trio.sh("node03", "touch /root/was-here /tmp/was-here")
     trio.kill("node03")
     assert trio.processes("node03") == ()
@@ -120,6 +121,7 @@ def test_nothing_of_a_killed_host_is_left_and_it_can_come_back(trio: Sandbox) ->
     trio.start("node03")
     assert trio.addresses("node03") == address
     assert reachable(address[0])
+    assert trio.sh("node03", ["cat", "/sys/class/net/eth0/address"]).stdout == card
     assert trio.sh("node03", "ls /root/was-here /tmp").stdout == "/root/was-here\n\n/tmp:\n"
     trio.kill("node03")
     trio.start("node03", fresh=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -155,6 +157,14 @@ def test_processes_are_listed_with_both_numbers(pair: Sandbox) -> None:
     assert pair.sh("node01", ["kill", str(found[0].host_pid)]).returncode == 0
     assert not [process for process in pair.processes("node02") if process.argv == ("sleep", "300")]
     assert pair.processes("node01")[0].host_pid == 1
+
+
+def test_processes_of_a_container_on_the_host_are_listed(pair: Sandbox) -> None:
+    script = "(unshare --pid --fork sleep 301 >/dev/null 2>&1 &); sleep 0.2"
+    assert pair.sh("node02", script).returncode == 0
+    found = [process for process in pair.processes("node02") if process.argv == ("sleep", "301")]
+    assert len(found) == 1
+    os.kill(found[0].pid, signal.SIGKILL)
 
 
 def test_orphans_are_reaped(pair: Sandbox) -> None:

@@ -153,6 +153,31 @@ def test_two_commands_at_once_are_refused(make: Make, monkeypatch: pytest.Monkey
         sandbox.kill("node01")
 
 
+def test_a_killed_commands_programs_keep_the_lock(state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "LOCK_LIMIT", 0.1)
+    code = (
+        "from clusterkit.sandbox import state, commands\n"
+        f"with state.locked({unique('orphan')!r}):\n"
+        "    print('locked', flush=True)\n"
+        "    commands.run(['sh', '-c', 'echo $$ >&2; sleep 20 2>&-'])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as doomed:
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "locked\n"
+        while not (started := processes.children(doomed.pid)):
+            time.sleep(0.01)
+        doomed.kill()
+        doomed.wait(5)
+        with pytest.raises(ClusterkitError, match="another command"), state.locked(unique("orphan")):
+            pass
+        below = [
+            one for pid in (*started, *processes.children(started[0])) if (one := processes.identity(pid))
+        ]
+        processes.end(below)
+        with state.locked(unique("orphan")):
+            pass
+
+
 def test_a_firewall_between_the_hosts_is_named(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
