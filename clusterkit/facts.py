@@ -31,6 +31,7 @@ T = TypeVar("T")
 NOT_FOUND = 127
 TIMED_OUT = 124
 TOO_MUCH_OUTPUT = 153  # 128 + SIGXFSZ: the probe ran into `ulimit -f`
+NEEDS_ROOT = 77  # EX_NOPERM: the probe was not run, since it needs root and sudo may not or does not give it
 
 # A clock that is known no better than this is measured once more, on the connection that is now warm.
 CLOCK_ERROR_WANTED_S = 0.2
@@ -57,7 +58,8 @@ class Probe(Generic[T]):
     `shell` is POSIX sh (dash, busybox); a callable gets the host's settings and must quote what it takes
     from them. `parse` raises ValueError or KeyError for output that it does not understand. `accepts` are
     the exit statuses that `parse` understands. `timeout` is in whole seconds. `about` is how a failure names
-    what was asked.
+    what was asked. `root` says that only root can answer: the probe then runs under `sudo -n` where the
+    login user is not root and the inventory permits it (`ansible_become`).
     """
 
     name: str
@@ -66,6 +68,7 @@ class Probe(Generic[T]):
     timeout: int = 5
     accepts: tuple[int, ...] = (0,)
     about: str = ""
+    root: bool = False
 
     def text(self, settings: Settings) -> str:
         """The shell text for this host."""
@@ -132,6 +135,7 @@ def gather(
     result = remote.run(script(settings, probes, token), timeout=timeout, doing="facts")
     received = time.time()
     answer = read(result.text, token)
+    outputs = {**answer.outputs, **_with_password(remote, settings, probes, answer, timeout)}
     if answer.ended is None or answer.started is None:
         reason = answer.error or result.last_lines(3) or f"exit status {result.status}"
         hint = "facts need a POSIX shell that may write to /dev/shm, $TMPDIR, /tmp or the home directory"
@@ -139,7 +143,26 @@ def gather(
     clock = offset(sent, answer.started, answer.ended, received)
     if clock.error_s > CLOCK_ERROR_WANTED_S:
         clock = sharper(clock, remote, token, timeout)
-    return Facts(remote.alias, interpret(remote.alias, answer.outputs, probes), clock)
+    return Facts(remote.alias, interpret(remote.alias, outputs, probes), clock)
+
+
+def _with_password(
+    remote: Remote, settings: Settings, probes: Sequence[Probe[Any]], answer: Answer, timeout: float
+) -> Mapping[str, Output]:
+    """What root answers where `sudo -n` was not enough and a password is known: one more round trip."""
+    refused = [each for each in probes if each.root and _status(answer, each) == NEEDS_ROOT]
+    if not refused or not settings.become or settings.become_password is None:
+        return {}
+    token = secrets.token_hex(8)
+    result = remote.run(
+        script(settings, refused, token), timeout=timeout, sudo=True, doing="facts that need root"
+    )
+    return read(result.text, token).outputs
+
+
+def _status(answer: Answer, probe: Probe[Any]) -> int | None:
+    output = answer.outputs.get(probe.name)
+    return output.status if output else None
 
 
 def interpret(host: str, outputs: Mapping[str, Output], probes: Sequence[Probe[Any]]) -> dict[str, Any]:
@@ -171,6 +194,8 @@ def _reason(probe: Probe[Any], output: Output) -> str:
         return f"no answer within {probe.timeout} s"
     if output.status == TOO_MUCH_OUTPUT:
         return "printed more than 1 MB"
+    if output.status == NEEDS_ROOT:
+        return "only root can read this"
     # A program's last word on stderr is the reason (a traceback); on stdout it begins with it (nvidia-smi).
     said = output.stderr.strip().splitlines()[-1:] or output.stdout.strip().splitlines()[:1]
     return said[0][:300] if said else f"exit status {output.status}"
@@ -300,14 +325,26 @@ trap 'exit 143' HUP INT TERM
 ask() {
     (
         ulimit -f 2048 2>/dev/null
-        sh -c "$3" </dev/null >"$dir/$1.out" 2>"$dir/$1.err"
+        ${4:-} sh -c "$3" >"$dir/$1.out" 2>"$dir/$1.err"
         echo $? >"$dir/$1.status"
     ) </dev/null >/dev/null 2>&1 &
     names="$names $1"
     waiting="$waiting $1:$2:$!"
 }
+root=refused
+ask_root() {
+    if [ "$root" != refused ]; then ask "$1" "$2" "$3" "$root"; return; fi
+    echo 77 >"$dir/$1.status"
+    names="$names $1"
+}
 names=
 uptime; began=$up
+"""
+
+# Looked at once, and only where a probe needs it: `sudo` writes a line into the host's log.
+_ROOT = """
+if [ "$(id -u)" = 0 ]; then root=
+elif %s && sudo -n true 2>/dev/null; then root='sudo -n'; fi
 """
 
 _EPILOGUE = r"""
@@ -339,7 +376,14 @@ echo "$token end $(now)"
 
 def script(settings: Settings, probes: Sequence[Probe[Any]], token: str) -> str:
     """A POSIX sh script that asks all probes side by side and prints a frame for each; changes nothing."""
-    asked = [f"ask {probe.name} {probe.timeout} {shlex.quote(probe.text(settings))}" for probe in probes]
+    asked = [_question(settings, probe) for probe in probes]
+    if any(probe.root for probe in probes):
+        asked.insert(0, (_ROOT % ("true" if settings.become else "false")).strip())
     # A profile may have printed half a line.
     first = f'token={shlex.quote(token)}\n{_NOW}\necho; echo "$token start $(now)"'
     return "\n".join([first, _PROLOGUE.strip(), *asked, _EPILOGUE.strip(), ""])
+
+
+def _question(settings: Settings, probe: Probe[Any]) -> str:
+    verb = "ask_root" if probe.root else "ask"
+    return f"{verb} {probe.name} {probe.timeout} {shlex.quote(probe.text(settings))}"

@@ -19,7 +19,7 @@ PLAIN: Probe[str] = Probe("plain", "id -u", lambda output: output.stdout.strip()
 
 
 class Shell:
-    """Runs scripts with `sh` as another user; `sudo=True` runs them as root, as a remote with a password does."""
+    """Runs scripts with `sh` as another user; with `sudo` as root, as a remote with a password does."""
 
     alias = "gpu1"
 
@@ -30,7 +30,6 @@ class Shell:
 
     def run(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Result:
         self.with_sudo += sudo
-        user = {} if sudo else {"user": self._uid, "extra_groups": []}
         ended = subprocess.run(
             ["sh", "-s"],
             input=script.encode(),
@@ -38,7 +37,8 @@ class Shell:
             env=self._environ,
             timeout=timeout,
             check=False,
-            **user,
+            user=None if sudo else self._uid,
+            extra_groups=None if sudo else [],
         )
         return Result(ended.returncode, ended.stdout, ended.stderr)
 
