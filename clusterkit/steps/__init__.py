@@ -56,9 +56,9 @@ ALL: tuple[Step, ...] = (
 )
 
 
-def chosen(tag: str) -> tuple[Step, ...]:
-    """The steps that carry the tag, in the order of the report."""
-    return tuple(step for step in ALL if tag in step.tags)
+def chosen(tag: str | None = None) -> tuple[Step, ...]:
+    """The steps that carry the tag (all without one), in the order of the report."""
+    return tuple(step for step in ALL if tag is None or tag in step.tags)
 
 
 def probes(steps: Sequence[Step]) -> tuple[Probe[Any], ...]:

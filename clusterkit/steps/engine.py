@@ -7,7 +7,7 @@ all follow from its two dicts in the same keys and its lines of shell, which not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
@@ -24,6 +24,7 @@ Severity = Literal["warning", "manual", "failed"]
 Scalar = str | int | float | bool | None
 State = Mapping[str, "Scalar | tuple[str, ...] | Requirement"]
 
+# Preflight asks every step. One that a job cannot do without carries this tag: `launch` asks it too.
 LAUNCH = "launch"
 
 # What the verdict means for the command's exit code; everything else is fine.
@@ -163,6 +164,8 @@ class Step:
 
     name: str = ""
     tags: frozenset[str] = frozenset()
+    # Whether the lines of `fix` and `undo` are for root (the inventory permits that with `ansible_become`).
+    root: bool = True
     probes: tuple[Probe[Any], ...] = ()
     unknown: Status = "unknown"
 
@@ -180,6 +183,10 @@ class Step:
 
     def fix(self, change: Change) -> list[str]:
         """Shell lines that close the gap, each value quoted; [] if it takes a person."""
+        return []
+
+    def undo(self, host: str, fleet: Fleet) -> list[str]:
+        """Shell lines that take back what `fix` left, found by its mark; [] if nothing is there."""
         return []
 
     def severity(self, change: Change) -> Severity:
@@ -241,10 +248,14 @@ def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
     return replace(verdict, status=status, message=step.explain(change), hint=step.hint(change), fix=fix)
 
 
-def judge_all(steps: Iterable[Step], fleet: Fleet) -> list[Verdict]:
-    """Every step's verdict on every host whose facts are there: by host in inventory order, then by step."""
+def judge_all(steps: Iterable[Step], fleet: Fleet, hosts: Collection[str] | None = None) -> list[Verdict]:
+    """Every step's verdict on every host whose facts are there, and that is among `hosts`.
+
+    By host in inventory order, then by step.
+    """
     listed = list(steps)
-    return [judge(step, host, fleet) for host in fleet.members if host in fleet.facts for step in listed]
+    judged = [host for host in fleet.members if host in fleet.facts and (hosts is None or host in hosts)]
+    return [judge(step, host, fleet) for host in judged for step in listed]
 
 
 def settled(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[Verdict]:
