@@ -321,7 +321,7 @@ clean() {
     rm -rf "$dir"
 }
 trap clean EXIT
-trap 'exit 143' HUP INT TERM
+trap 'exit 143' HUP INT PIPE TERM
 ask() {
     (
         ulimit -f 2048 2>/dev/null
