@@ -35,7 +35,9 @@ class SharedAgent(AgentSSH):
 
     def get_keys(self) -> tuple[AgentKey, ...]:
         """The keys that it had when we called; a certificate is shown and signed for as such."""
-        return tuple(HeldCertificate(key) if key.name.endswith(_CERTIFICATE) else key for key in super().get_keys())
+        return tuple(
+            HeldCertificate(key) if key.name.endswith(_CERTIFICATE) else key for key in super().get_keys()
+        )
 
     def close(self) -> None:
         """Hang up."""
@@ -43,7 +45,7 @@ class SharedAgent(AgentSSH):
 
 
 class HeldCertificate(AgentKey):
-    """A certificate in an agent. Paramiko would show the plain key instead, and ask the agent to sign with that."""
+    """A certificate in an agent: Paramiko itself would show, and sign with, the plain key."""
 
     def __init__(self, key: AgentKey) -> None:
         super().__init__(key.agent, key.blob, key.comment)

@@ -67,7 +67,7 @@ def bastion_refused(endpoint: Endpoint, bastion: Endpoint, error: Exception, lim
 
 def bastion_failed(endpoint: Endpoint, error: Unreachable) -> Unreachable:
     """The bastion itself cannot be used: said for the host behind it."""
-    return type(error)(endpoint.label, error.stage, f"{endpoint.named}: {error.message}", error.hint)
+    return Unreachable(endpoint.label, error.stage, f"{endpoint.named}: {error.message}", error.hint)
 
 
 def session_refused(endpoint: Endpoint, error: Exception) -> Unreachable:

@@ -38,9 +38,10 @@ from clusterkit.remote.sshshell import SshShell
 from clusterkit.remote.transport import Transport
 
 _TRIES = 6
-# A session slot that was just given back takes sshd a moment (MaxSessions).
-_SESSION_TRIES = 8
+# sshd opens no more than MaxSessions (10) on a connection: one more waits this long for one to end.
+_SESSION_WAIT_S = 10.0
 _SESSION_PAUSE_S = 0.25
+_FAILURE_HOLDS_S = 5.0
 
 
 class Shared:
@@ -105,21 +106,31 @@ class Bastion:
 
     def __init__(self, endpoint: Endpoint, shared: Shared) -> None:
         self.link = Link(endpoint, shared)
+        self._lock = threading.Lock()
+        self._failed: tuple[float, Unreachable] | None = None
         self.starts = threading.BoundedSemaphore(shared.options.starts_per_bastion)
 
     def channel_to(self, endpoint: Endpoint, limit: float) -> paramiko.Channel:
         """A TCP connection from the bastion to `endpoint`. Raises Unreachable."""
         bastion = self.link.endpoint
-        try:
-            transport = self.link.transport()
-        except Unreachable as error:
-            raise bastion_failed(endpoint, error) from error
+        transport = self._transport(endpoint)
         try:
             return transport.open_channel(
                 "direct-tcpip", (endpoint.address, endpoint.port), ("127.0.0.1", 0), timeout=limit
             )
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise bastion_refused(endpoint, bastion, error, limit) from error
+
+    def _transport(self, endpoint: Endpoint) -> Transport:
+        """The bastion's connection; hosts that wait for the same failure do not each wait for their own."""
+        with self._lock:
+            if self._failed is not None and time.monotonic() - self._failed[0] < _FAILURE_HOLDS_S:
+                raise bastion_failed(endpoint, self._failed[1])
+            try:
+                return self.link.transport()
+            except Unreachable as error:
+                self._failed = (time.monotonic(), error)
+                raise bastion_failed(endpoint, error) from error
 
 
 class _Open:
@@ -288,21 +299,22 @@ class SshRemote:
 
 def _new_shell(link: Link, timeout: float) -> SshShell:
     """A shell on a new channel. Raises TimeoutError, ShellGone, Unreachable."""
-    end = time.monotonic() + timeout
-    for attempt in range(_SESSION_TRIES):
+    begun = time.monotonic()
+    end = begun + timeout
+    anew = False
+    while True:
         transport = link.transport()
         try:
             left = max(0.1, end - time.monotonic())
             channel = transport.open_session(timeout=left)
             return SshShell(transport, channel, left)
         except paramiko.ChannelException as error:
-            if attempt == _SESSION_TRIES - 1 or time.monotonic() + _SESSION_PAUSE_S > end:
+            if time.monotonic() + _SESSION_PAUSE_S > min(end, begun + _SESSION_WAIT_S):
                 raise session_refused(link.endpoint, error) from error
             time.sleep(_SESSION_PAUSE_S)
         except (paramiko.SSHException, EOFError, OSError) as error:
             if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
                 raise TimeoutError from error
-            if transport.is_active() or attempt:
+            if transport.is_active() or anew:
                 raise ShellGone(str(error) or "the other side closed it") from error
-            # The connection had died while it was idle, and nothing was started yet: connect once more.
-    raise AssertionError("the last try returns or raises")
+            anew = True  # it had died while it was idle, and nothing was started yet: connect once more

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -113,12 +114,39 @@ class Transport(paramiko.Transport):
 
     def __init__(self, connection: Any, host_keys: Sequence[str], **options: Any) -> None:
         self._host_keys = tuple(host_keys)
+        self._opening: dict[int, int] = {}  # thread → the channel that it is opening
+        self._refusals: dict[int, paramiko.ChannelException] = {}
         options.setdefault("packetizer_class", WatchedPacketizer)
         super().__init__(connection, default_window_size=WINDOW, default_max_packet_size=_PACKET, **options)
         self._channel_handler_table = {
             **getattr(paramiko.Transport, "_channel_handler_table"),  # noqa: B009 - not in the stubs
             MSG_CHANNEL_REQUEST: _channel_request,
         }
+
+    # Paramiko keeps one error for all threads, so that a channel's refusal could be told to another, or lost.
+
+    def open_channel(self, *args: Any, **options: Any) -> Channel:
+        """A new channel. Raises ChannelException with this channel's own refusal, SSHException."""
+        try:
+            return super().open_channel(*args, **options)
+        except paramiko.SSHException as error:
+            refusal = self._refusals.pop(self._opening.get(threading.get_ident(), -1), None)
+            if refusal is None:
+                raise
+            raise refusal from error
+        finally:
+            self._opening.pop(threading.get_ident(), None)
+
+    def _next_channel(self) -> int:
+        number: int = super()._next_channel()  # type: ignore[misc]
+        self._opening[threading.get_ident()] = number
+        return number
+
+    def _parse_channel_open_failure(self, message: Message) -> None:
+        look = Message(message.get_remainder())
+        number, code, text = look.get_int(), look.get_int(), look.get_text()
+        self._refusals[number] = paramiko.ChannelException(code, text)
+        super()._parse_channel_open_failure(message)  # type: ignore[misc]
 
     @property
     def preferred_keys(self) -> Sequence[str]:
@@ -148,12 +176,15 @@ class Transport(paramiko.Transport):
 
     def drop(self) -> None:
         """Close at once, without waiting for anybody."""
-        wake = getattr(self.sock, "shutdown", None)
-        if wake is not None:
+        # Each of these may find the connection, or the bastion that it goes through, closed already.
+        steps: tuple[Callable[[], object], ...] = (
+            lambda: self.sock.shutdown(socket.SHUT_RDWR),
+            self.close,
+            self.sock.close,
+        )
+        for step in steps:
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-                wake(socket.SHUT_RDWR)
-        self.close()
-        self.sock.close()
+                step()
 
 
 def _channel_request(channel: Channel, message: Message) -> None:

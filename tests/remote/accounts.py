@@ -29,18 +29,36 @@ class Accounts:
         self._made: dict[str, Account] = {}
         self._sudoers = Path(f"/etc/sudoers.d/clusterkit-test-{os.getpid()}")
 
-    def user(self, purpose: str, shell: str = "/bin/sh", *, password: bool = False, sudo: str = "") -> Account:
+    def user(
+        self, purpose: str, shell: str = "/bin/sh", *, password: bool = False, sudo: str = ""
+    ) -> Account:
         """The user of that purpose; `sudo` is what sudoers says after `NAME ALL=`."""
         if purpose in self._made:
             return self._made[purpose]
         account = Account(f"ck{os.getpid()}{purpose}", self._folder / purpose)
         hashed = (
-            subprocess.run(["openssl", "passwd", "-6", "-stdin"], input=PASSWORD, text=True, capture_output=True, check=True)
+            subprocess.run(
+                ["openssl", "passwd", "-6", "-stdin"],
+                input=PASSWORD,
+                text=True,
+                capture_output=True,
+                check=True,
+            )
             if password
             else None
         )
         subprocess.run(
-            ["useradd", "-M", "-d", account.home, "-s", shell, "-p", hashed.stdout.strip() if hashed else "*", account.name],
+            [
+                "useradd",
+                "-M",
+                "-d",
+                account.home,
+                "-s",
+                shell,
+                "-p",
+                hashed.stdout.strip() if hashed else "*",
+                account.name,
+            ],
             check=True,
         )
         account.home.mkdir()

@@ -48,7 +48,9 @@ def accounts(public_folder: Path) -> Iterator[Accounts]:
 def server(public_folder: Path, accounts: Accounts) -> Iterator[Sshd]:
     """A sshd on all of 127.0.0.0/8, without limits that a test is not about."""
     plain = accounts.user("plain")
-    with running(public_folder / "sshd", "MaxStartups 100", "PasswordAuthentication yes", user=plain.name) as found:
+    with running(
+        public_folder / "sshd", "MaxStartups 100", "PasswordAuthentication yes", user=plain.name
+    ) as found:
         yield found
 
 

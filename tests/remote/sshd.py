@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clusterkit.inventory.model import Settings
 
@@ -21,7 +22,8 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 def keygen(path: Path, kind: str = "ed25519", passphrase: str = "", *more: str) -> Path:
     """A fresh key pair."""
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, *more, "-f", str(path)], check=True
+        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, *more, "-f", str(path)],
+        check=True,
     )
     return path
 
@@ -45,9 +47,9 @@ class Sshd:
     known_hosts: Path
     user: str = "root"
 
-    def settings(self, alias: str = "gpu01", address: str = "127.0.0.1", **changes: object) -> Settings:
+    def settings(self, alias: str = "gpu01", address: str = "127.0.0.1", **changes: Any) -> Settings:
         """An inventory's settings for this sshd; no file of the person who runs the tests is read."""
-        values: dict[str, object] = {
+        values: dict[str, Any] = {
             "alias": alias,
             "address": address,
             "port": self.port,
@@ -55,7 +57,7 @@ class Sshd:
             "private_key_file": str(self.key),
             "ssh_common_args": self.args(),
         }
-        return Settings(**{**values, **changes})  # type: ignore[arg-type]
+        return Settings(**{**values, **changes})
 
     def args(self, *options: str, config: Path | None = None) -> str:
         """ssh arguments that keep the person's own files out."""
@@ -89,7 +91,11 @@ def _children(pid: int) -> list[int]:
 
 
 def start(
-    folder: Path, *options: str, listen: tuple[str, ...] = ("0.0.0.0",), port: int | None = None, user: str = "root"
+    folder: Path,
+    *options: str,
+    listen: tuple[str, ...] = ("0.0.0.0",),
+    port: int | None = None,
+    user: str = "root",
 ) -> Sshd:
     """Start one; `options` are lines of its configuration, which win over the defaults here."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +112,10 @@ def start(
     port = port or free_port()
     lines = [
         *options,
-        *(f"ListenAddress [{host}]:{port}" if ":" in host else f"ListenAddress {host}:{port}" for host in listen),
+        *(
+            f"ListenAddress [{host}]:{port}" if ":" in host else f"ListenAddress {host}:{port}"
+            for host in listen
+        ),
         *(f"HostKey {folder}/host_{kind}" for kind in ("ed25519", "rsa", "ecdsa")),
         f"AuthorizedKeysFile {folder}/authorized_keys",
         "PidFile none",
@@ -120,7 +129,9 @@ def start(
     ]
     config = folder / "sshd_config"
     config.write_text("\n".join(lines) + "\n")
-    process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(folder / "log")], start_new_session=True)
+    process = subprocess.Popen(
+        [SSHD, "-D", "-f", str(config), "-E", str(folder / "log")], start_new_session=True
+    )
     for host in listen:
         _wait_for(process, "127.0.0.1" if host == "0.0.0.0" else host, port, folder)
     return Sshd(folder, port, process, key, client / "known_hosts", user)

@@ -1,4 +1,4 @@
-"""Logging in to a real sshd: keys, agents, certificates, passwords, the server's questions; and being refused."""
+"""Logging in to a real sshd: keys, agents, certificates, passwords; and being refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit.errors import Unreachable
 from clusterkit.inventory.model import Secret
-from clusterkit.remote import ConnectOptions, Connections, fan_out
+from clusterkit.remote import Connections, ConnectOptions, fan_out
 from tests.remote.accounts import PASSWORD, Accounts
 from tests.remote.sshd import Sshd, keygen, running
 
@@ -34,7 +35,7 @@ class Person:
             return self.answers.pop(0) if self.answers else ""
 
 
-def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: object) -> Unreachable:
+def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: Any) -> Unreachable:
     with Connections(options) as connections, pytest.raises(Unreachable) as caught:
         connections.to(server.settings(**changes)).run("true", timeout=10)
     assert caught.value.stage == "authentication"
@@ -42,7 +43,7 @@ def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: obje
     return caught.value
 
 
-def who(server: Sshd, options: ConnectOptions | None = None, **changes: object) -> str:
+def who(server: Sshd, options: ConnectOptions | None = None, **changes: Any) -> str:
     with Connections(options) as connections:
         return connections.to(server.settings(**changes)).run("id -un", timeout=10).text.strip()
 
@@ -82,7 +83,9 @@ def authorize(server: Sshd, key: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("-m", "PEM"), ("-Z", "aes256-gcm@openssh.com")])
-def test_a_passphrase_is_asked_once_for_all_hosts(server: Sshd, tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_passphrase_is_asked_once_for_all_hosts(
+    server: Sshd, tmp_path: Path, more: tuple[str, ...]
+) -> None:
     kind = ("rsa", "-b", "2048") if "PEM" in more else ("ed25519",)
     key = keygen(tmp_path / "locked", kind[0], "open sesame", *kind[1:], *more)
     authorize(server, key)
@@ -128,7 +131,9 @@ def agent(tmp_path: Path) -> Iterator[str]:
 
 
 def add(agent: str, key: Path) -> None:
-    subprocess.run(["ssh-add", "-q", key], env={**os.environ, "SSH_AUTH_SOCK": agent}, check=True, capture_output=True)
+    subprocess.run(
+        ["ssh-add", "-q", key], env={**os.environ, "SSH_AUTH_SOCK": agent}, check=True, capture_output=True
+    )
 
 
 def with_agent(server: Sshd, agent: str, *options: str) -> str:
@@ -207,7 +212,9 @@ def test_a_certificate_in_an_agent(folder: Path, tmp_path: Path, agent: str, kin
     Path(f"{key}-cert.pub").rename(tmp_path / "away-cert.pub")
     environment = {**os.environ, "SSH_AUTH_SOCK": agent}
     subprocess.run(["ssh-add", "-q", "-d", plain], env=environment, check=True, capture_output=True)
-    listed = subprocess.run(["ssh-add", "-l"], env=environment, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ssh-add", "-l"], env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert listed.count("\n") == 1
     assert "CERT" in listed
     with running(folder, f"TrustedUserCAKeys {authority}.pub") as server:
@@ -217,7 +224,7 @@ def test_a_certificate_in_an_agent(folder: Path, tmp_path: Path, agent: str, kin
 def test_passwords(server: Sshd, accounts: Accounts, tmp_path: Path) -> None:
     account = accounts.user("password", password=True)
     missing = str(tmp_path / "missing")
-    common: dict[str, object] = {"user": account.name, "private_key_file": missing}
+    common: dict[str, Any] = {"user": account.name, "private_key_file": missing}
     assert who(server, password=Secret(PASSWORD), **common) == account.name
     assert who(server, ConnectOptions(password=Secret(PASSWORD)), **common) == account.name
     error = refusal(server, password=Secret("wrong-pw"), **common)

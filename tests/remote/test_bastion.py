@@ -8,7 +8,7 @@ import pytest
 
 from clusterkit.errors import Unreachable
 from clusterkit.inventory.model import Settings
-from clusterkit.remote import ConnectOptions, Connections, Timeouts, fan_out
+from clusterkit.remote import Connections, ConnectOptions, Timeouts, fan_out
 from tests.remote.sshd import Sshd, running
 
 pytestmark = pytest.mark.hosts
@@ -28,14 +28,15 @@ Host *
     return path
 
 
-def behind(server: Sshd, alias: str, address: str, path: Path, **more: object) -> Settings:
-    return Settings(alias, address, server.port, server.user, ssh_common_args=f"-F {path}", **more)  # type: ignore[arg-type]
+def behind(server: Sshd, alias: str, address: str, path: Path) -> Settings:
+    return Settings(alias, address, server.port, server.user, ssh_common_args=f"-F {path}")
 
 
 def test_forty_hosts_behind_one_with_default_limits(folder: Path, connections: Connections) -> None:
     """MaxStartups 10:30:100 of the hosts' sshd too: they share one here."""
     with running(folder) as server:
-        text = f"Host 127.0.1.*\n  ProxyJump jump\nHost jump\n  HostName 127.0.0.1\n  Port {server.port}\n  User root\n"
+        at = f"HostName 127.0.0.1\n  Port {server.port}\n  User root"
+        text = f"Host 127.0.1.*\n  ProxyJump jump\nHost jump\n  {at}\n"
         path = config(folder, text, server)
         hosts = {f"n{n}": connections.to(behind(server, f"n{n}", f"127.0.1.{n}", path)) for n in range(1, 41)}
         outcome = fan_out(hosts, lambda remote: remote.run("echo $SSH_CONNECTION", timeout=60).text)

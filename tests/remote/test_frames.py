@@ -18,7 +18,11 @@ def test_any_pieces_give_the_same_frame(size: int) -> None:
     frame = Frame(TOKEN.encode())
     for at in range(0, len(data), size):
         frame.feed(data[at : at + size])
-    assert (bytes(frame.data), frame.first_word, frame.last_word) == (f"out{TOKEN[:20]}put".encode(), b"4711", b"3")
+    assert (bytes(frame.data), frame.first_word, frame.last_word) == (
+        f"out{TOKEN[:20]}put".encode(),
+        b"4711",
+        b"3",
+    )
 
 
 def test_without_an_end_everything_is_kept() -> None:

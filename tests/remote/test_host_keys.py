@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit.errors import Unreachable
-from clusterkit.remote import ConnectOptions, Connections, fan_out
+from clusterkit.remote import Connections, ConnectOptions, fan_out
 from tests.remote.sshd import Sshd, keygen, running
 
 pytestmark = pytest.mark.hosts
@@ -22,7 +23,7 @@ def known(server: Sshd) -> Path:
     return server.known_hosts
 
 
-def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: object) -> Unreachable:
+def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: Any) -> Unreachable:
     with Connections(options) as connections, pytest.raises(Unreachable) as caught:
         connections.to(server.settings(**changes)).run("true", timeout=10)
     assert caught.value.stage == "host key"
@@ -30,7 +31,7 @@ def refusal(server: Sshd, options: ConnectOptions | None = None, **changes: obje
     return caught.value
 
 
-def accepted(server: Sshd, options: ConnectOptions | None = None, **changes: object) -> Connections:
+def accepted(server: Sshd, options: ConnectOptions | None = None, **changes: Any) -> Connections:
     with Connections(options) as connections:
         assert connections.to(server.settings(**changes)).run("true", timeout=10).ok
     return connections
@@ -86,7 +87,9 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_the_cure(
     name = f"[127.0.0.1]:{server.port}"
     known.write_text(f"# first\n{name} {kind} {blob}\n")
     error = refusal(server)
-    old = subprocess.run(["ssh-keygen", "-lf", other], capture_output=True, text=True, check=True).stdout.split()[1]
+    old = subprocess.run(
+        ["ssh-keygen", "-lf", other], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
     assert old in error.message
     assert fingerprint(server) in error.message
     assert f"{known}:2" in error.message
@@ -140,7 +143,9 @@ def test_checking_off_goes_on_but_sends_no_password(server: Sshd, known: Path, t
     assert "has changed" in accepted(server, ssh_common_args=off).warnings[0]
     with Connections() as connections, pytest.raises(Unreachable, match="the host key has changed") as caught:
         connections.to(
-            server.settings(ssh_common_args=off, private_key_file=str(tmp_path / "none"), password=Secret("x"))
+            server.settings(
+                ssh_common_args=off, private_key_file=str(tmp_path / "none"), password=Secret("x")
+            )
         ).run("true", timeout=10)
     assert caught.value.stage == "authentication"
     assert "the password" not in caught.value.message

@@ -46,7 +46,8 @@ def test_names(tmp_path: Path, names: str, name: str, matches: bool) -> None:
 
 
 def test_what_is_no_key_is_passed_over(tmp_path: Path) -> None:
-    text = f"# c\n\ngpu01\ngpu01 ssh-ed25519 not-base64!\n  gpu01\tssh-ed25519  {KEY}\n@revoked gpu01 ssh-ed25519 {KEY}"
+    broken = "# c\n\ngpu01\ngpu01 ssh-ed25519 not-base64!\n"
+    text = f"{broken}  gpu01\tssh-ed25519  {KEY}\n@revoked gpu01 ssh-ed25519 {KEY}"
     assert lines_about(tmp_path, text, "gpu01") == [5, 6]
     assert KnownHosts().about("gpu01", [tmp_path / "missing"]) == []
 
@@ -78,7 +79,9 @@ def _record(path: Path, start: int) -> None:
 
 def test_several_processes_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
-    workers = [multiprocessing.get_context("fork").Process(target=_record, args=(path, n * 20)) for n in range(3)]
+    workers = [
+        multiprocessing.get_context("fork").Process(target=_record, args=(path, n * 20)) for n in range(3)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -33,12 +33,15 @@ def test_it_begins_at_home_as_over_ssh(remote: Remote) -> None:
 
 def test_a_large_output_and_a_long_script(remote: Remote) -> None:
     filler = f"# {'x' * 300_000}\n"
-    assert len(remote.run(f"{filler}head -c 5000000 /dev/zero; head -c 200000 /dev/zero >&2", timeout=20).stdout) == 5_000_000
+    assert (
+        len(remote.run(f"{filler}head -c 5000000 /dev/zero; head -c 200000 /dev/zero >&2", timeout=20).stdout)
+        == 5_000_000
+    )
 
 
 def test_the_time_limit_ends_it(remote: Remote, tmp_path: Path) -> None:
     marks = tmp_path / "pid"
-    with pytest.raises(HostTimeout, match="a nap did not end within 0.5 s"):
+    with pytest.raises(HostTimeout, match=r"a nap did not end within 0\.5 s"):
         remote.run(f"sleep 300 & echo $! >{marks}; trap '' TERM; sleep 301", timeout=0.5, doing="a nap")
     assert not alive(int(marks.read_text()))
 

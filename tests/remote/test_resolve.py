@@ -69,7 +69,9 @@ def test_the_inventory_wins(by: str, tmp_path: Path) -> None:
 
 
 def test_ssh_arguments(by: str, tmp_path: Path) -> None:
-    found, _ = endpoint("", tmp_path, args="-o Port=2205 -o 'User me' -o StrictHostKeyChecking=no", ssh_extra_args="-i /k")
+    found, _ = endpoint(
+        "", tmp_path, args="-o Port=2205 -o 'User me' -o StrictHostKeyChecking=no", ssh_extra_args="-i /k"
+    )
     assert (found.port, found.user, found.host_key_rule) == (2205, "me", "off")
     assert Path("/k") in found.identity_files or by == "ssh -G"  # ssh leaves out a file that is not there
 
@@ -85,12 +87,20 @@ Host first
 """
     found, _ = endpoint(text, tmp_path)
     assert found.jump is not None
-    assert (found.jump.user, found.jump.address, found.jump.port, found.jump.jump) == ("me", "::1", 2222, None)
+    assert (found.jump.user, found.jump.address, found.jump.port, found.jump.jump) == (
+        "me",
+        "::1",
+        2222,
+        None,
+    )
     assert found.jump.named == "bastion me@[::1]:2222 ([::1]:2222)"
     found, _ = endpoint(text, tmp_path, host="far")
     assert found.jump is not None
     assert found.jump.jump is not None
-    assert [(hop.address, hop.port) for hop in (found.jump, found.jump.jump)] == [("second", 24), ("10.0.0.1", 22)]
+    assert [(hop.address, hop.port) for hop in (found.jump, found.jump.jump)] == [
+        ("second", 24),
+        ("10.0.0.1", 22),
+    ]
 
 
 def test_proxy_command_quotes_what_it_fills_in(by: str, tmp_path: Path) -> None:
@@ -112,7 +122,8 @@ def test_nothing_configured(by: str, tmp_path: Path) -> None:
 def test_what_only_the_client_understands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "more").write_text("IdentityAgent ~/agent.sock\n")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/env/agent")
-    text = f"Include {tmp_path}/more\nMatch exec true\n  Port 2244\nHost *\n  UserKnownHostsFile /a/one \"/b c/two\"\n"
+    known = 'UserKnownHostsFile /a/one "/b c/two"'
+    text = f"Include {tmp_path}/more\nMatch exec true\n  Port 2244\nHost *\n  {known}\n"
     found, _ = endpoint(text, tmp_path)
     assert found.port == 2244
     assert found.agent == str(Path.home() / "agent.sock")

@@ -41,7 +41,11 @@ def test_a_long_script_has_no_limit_and_is_not_in_ps(remote: Remote) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["echo \"it's\" '\"quoted\"' \\$HOME", "-n 2>/dev/null || echo 'starts with a dash'", "cat; echo empty stdin"],
+    [
+        'echo "it\'s" \'"quoted"\' \\$HOME',
+        "-n 2>/dev/null || echo 'starts with a dash'",
+        "cat; echo empty stdin",
+    ],
 )
 def test_scripts_are_taken_as_written(remote: Remote, script: str) -> None:
     assert remote.run(script, timeout=10).ok
@@ -83,7 +87,9 @@ def test_the_time_limit_ends_the_script_on_the_host(remote: Remote, folder: Path
     folder.chmod(0o777)
     begun = time.monotonic()
     with pytest.raises(HostTimeout) as caught:
-        remote.run(f"sleep 300 & echo $! >{marks}; trap '' TERM; sleep 301", timeout=1, doing="reading the facts")
+        remote.run(
+            f"sleep 300 & echo $! >{marks}; trap '' TERM; sleep 301", timeout=1, doing="reading the facts"
+        )
     assert time.monotonic() - begun < 7
     assert "reading the facts" in caught.value.message
     assert "1 s" in caught.value.message
@@ -97,7 +103,9 @@ def test_a_timeout_leaves_the_connection_usable(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("shell", ["tcsh", "fish", "zsh", "bash", "dash"])
-def test_every_login_shell_will_do(server: Sshd, connections: Connections, accounts: Accounts, shell: str) -> None:
+def test_every_login_shell_will_do(
+    server: Sshd, connections: Connections, accounts: Accounts, shell: str
+) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"{shell} is not installed: apt-get install {shell}")
@@ -127,7 +135,9 @@ def test_noise_of_profiles_and_banners_is_dropped(
     stream.close()
 
 
-def test_an_account_without_a_shell_is_said(server: Sshd, connections: Connections, accounts: Accounts) -> None:
+def test_an_account_without_a_shell_is_said(
+    server: Sshd, connections: Connections, accounts: Accounts
+) -> None:
     account = accounts.user("nologin", shutil.which("nologin") or "/usr/sbin/nologin")
     with pytest.raises(Unreachable) as caught:
         connections.to(server.settings(user=account.name)).run("true", timeout=10)
@@ -143,6 +153,7 @@ def test_many_threads_share_one_connection(server: Sshd, connections: Connection
     before = server.log().count("Accepted publickey")
     # More at once than sshd's MaxSessions (10) allows: they wait for their turn.
     outcome = fan_out({str(n): n for n in range(16)}, lambda n: remote.run(f"echo {n}", timeout=30).text)
+    assert {name: str(error) for name, error in outcome.bad.items()} == {}
     assert outcome.good == {str(n): f"{n}\n" for n in range(16)}
     assert server.log().count("Accepted publickey") == before + 1
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusterkit.errors import HostTimeout, Unreachable
-from clusterkit.remote import Connections, Remote
+from clusterkit.remote import Connections, Remote, Stream
 from clusterkit.remote import transport as transport_module
 from tests.remote.sshd import Sshd
 
@@ -27,8 +27,12 @@ def remote(server: Sshd, connections: Connections) -> Remote:
 def test_bytes_travel_both_ways_at_once(remote: Remote) -> None:
     stream = remote.open("exec cat", timeout=10)
     data = os.urandom(8 << 20)
-    sender = threading.Thread(target=lambda: (stream.send(data), stream.finish()), daemon=True)
-    sender.start()
+
+    def send() -> None:
+        stream.send(data)
+        stream.finish()
+
+    threading.Thread(target=send, daemon=True).start()
     digest, size = hashlib.sha256(), 0
     while piece := stream.read(100_000, 20):
         assert len(piece) <= 100_000
@@ -52,9 +56,7 @@ def test_the_shell_reads_none_of_the_programs_input(remote: Remote) -> None:
 def test_a_script_that_fails_before_its_program_reads_no_input_as_commands(remote: Remote) -> None:
     stream = remote.open("cd /nowhere || exit 9; exec cat", timeout=10)
     with pytest.raises(Unreachable):
-        for _ in range(100):
-            stream.send(b"echo this must not run\n")
-            time.sleep(0.02)
+        _keep_sending(stream, b"echo this must not run\n")
     result = stream.wait(5)
     assert (result.status, result.stdout) == (9, b"")
     assert b"nowhere" in result.stderr
@@ -65,7 +67,9 @@ def test_a_script_that_fails_before_its_program_reads_no_input_as_commands(remot
 
 
 def test_wait_gives_status_rest_and_the_end_of_stderr(remote: Remote) -> None:
-    stream = remote.open("exec sh -c 'echo one; head -c 100000 /dev/zero >&2; echo last >&2; echo two; exit 6'", timeout=10)
+    stream = remote.open(
+        "exec sh -c 'echo one; head -c 100000 /dev/zero >&2; echo last >&2; echo two; exit 6'", timeout=10
+    )
     assert stream.read(4, 10) == b"one\n"
     result = stream.wait(10)
     assert (result.status, result.stdout) == (6, b"two\n")
@@ -126,7 +130,7 @@ def lonely(server: Sshd) -> Iterator[tuple[Remote, list[int]]]:
 def test_a_closed_connection_is_not_an_end_of_file(lonely: tuple[Remote, list[int]]) -> None:
     remote, sessions = lonely
     stream = remote.open("exec cat", timeout=10, doing="following gpu01")
-    threading.Timer(0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in sessions]).start()
+    threading.Timer(0.3, _signal, (sessions, signal.SIGKILL)).start()
     with pytest.raises(Unreachable) as caught:
         stream.read(10, 20)
     assert caught.value.stage == "connection"
@@ -134,6 +138,12 @@ def test_a_closed_connection_is_not_an_end_of_file(lonely: tuple[Remote, list[in
     with pytest.raises(Unreachable):
         stream.send(b"x")
     assert remote.run("echo connected anew", timeout=10).ok
+
+
+def _keep_sending(stream: Stream, data: bytes) -> None:
+    for _ in range(100):
+        stream.send(data)
+        time.sleep(0.02)
 
 
 def _signal(pids: list[int], signum: int) -> None:
@@ -168,14 +178,15 @@ def test_a_silent_peer_is_noticed_while_sending(
     _signal(sessions, signal.SIGSTOP)
     try:
         with pytest.raises(Unreachable) as caught:
-            for _ in range(100):
-                stream.send(bytes(1 << 20))
+            _keep_sending(stream, bytes(1 << 20))
     finally:
         _signal(sessions, signal.SIGCONT)
     assert caught.value.stage == "connection"
 
 
-def test_a_short_silence_is_survived(lonely: tuple[Remote, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_silence_is_survived(
+    lonely: tuple[Remote, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport_module, "ASK_AFTER_S", 0.5)
     monkeypatch.setattr(transport_module, "SILENCE_S", 4.0)
     remote, sessions = lonely

@@ -9,7 +9,7 @@ import pytest
 
 from clusterkit.errors import HostTimeout, Unreachable
 from clusterkit.inventory.model import Secret
-from clusterkit.remote import ConnectOptions, Connections, Remote
+from clusterkit.remote import Connections, ConnectOptions, Remote
 from tests.remote.accounts import PASSWORD, Account, Accounts
 from tests.remote.sshd import Sshd
 from tests.remote.test_run import alive
@@ -109,7 +109,9 @@ def test_a_terminal_is_required(server: Sshd, connections: Connections, accounts
 
 def test_no_sudo_on_the_host(server: Sshd, connections: Connections, accounts: Accounts) -> None:
     account = accounts.user("bare", shutil.which("bash") or "/bin/bash")
-    (account.home / ".bashrc").write_text(f"mkdir -p {account.home}/bin; ln -sf $(command -v sh) $(command -v id) ~/bin\n")
+    (account.home / ".bashrc").write_text(
+        f"mkdir -p {account.home}/bin; ln -sf $(command -v sh) $(command -v id) ~/bin\n"
+    )
     remote = connections.to(server.settings(user=account.name))
     remote.run("true", timeout=10)
     (account.home / ".bashrc").write_text(f"export PATH={account.home}/bin\n")

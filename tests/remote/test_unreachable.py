@@ -1,4 +1,4 @@
-"""Every way of not reaching a host: which stage, which host, and what to do; never a hang, never a traceback."""
+"""Every way of not reaching a host: which stage, which host, what to do; no hang, no traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from clusterkit.errors import ExitCode, Unreachable
 from clusterkit.inventory.model import Settings
-from clusterkit.remote import ConnectOptions, Connections, Timeouts, dial, fan_out
+from clusterkit.remote import Connections, ConnectOptions, Timeouts, fan_out
 from tests.remote.sshd import Sshd, free_port, running
 
 QUICK = ConnectOptions(timeouts=Timeouts(name=1, connect=1, banner=1, authentication=2), retry_for=1.5)
@@ -60,7 +60,7 @@ def test_a_name_that_cannot_be_one() -> None:
 
 def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(dial.socket, "getaddrinfo", lambda *_: [] if answered.wait(5) else [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [answered.wait(5)][:0])
     begun = time.monotonic()
     error = failure(to("slow.example", 22))
     assert time.monotonic() - begun < 2.5
@@ -160,7 +160,11 @@ def test_nothing_is_left_that_keeps_the_process(tmp_path: Path) -> None:
             """
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, timeout=30
+            [sys.executable, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
         )
     assert done.stdout == "banner\nbanner\n"
     assert done.stderr == ""
