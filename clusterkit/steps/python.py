@@ -88,7 +88,7 @@ class PaddleInstalled(_OnBareHost):
         if version is None:
             return f"Paddle is not installed for {path}"
         if str(version).startswith("0.0"):
-            return f"Paddle calls itself {version}, as builds from source do: what its launcher takes is not known"
+            return f"Paddle calls itself {version}, as source builds do: what its launcher takes is not known"
         if "version" in change.keys:
             return f"Paddle {version} is too old: {OLDEST_PADDLE} is the oldest that can be launched"
         return f"GPUs are to be used, but Paddle {version} of {path} was built without CUDA"
