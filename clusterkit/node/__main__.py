@@ -35,24 +35,20 @@ def _stage(_arguments: List[str]) -> int:
 
 def _start(arguments: List[str]) -> int:
     from . import attach, detach, plan
-    from .files import RunFiles
 
-    files = RunFiles(arguments[0])
     try:
-        known = plan.load(files)
+        files, known = plan.open_run(arguments[0])
         detach.start(files, known)
     except (plan.PlanError, detach.StartError) as error:
         return attach.refuse(str(error))
-    return _attach(arguments)
+    return attach.main(files, known)
 
 
 def _attach(arguments: List[str]) -> int:
     from . import attach, plan
-    from .files import RunFiles
 
-    files = RunFiles(arguments[0])
     try:
-        return attach.main(files, plan.load(files))
+        return attach.main(*plan.open_run(arguments[0]))
     except plan.PlanError as error:
         return attach.refuse(str(error))
 
@@ -77,14 +73,12 @@ def _rank(arguments: List[str]) -> int:
 
 def _state(arguments: List[str]) -> int:
     from . import plan, record
-    from .files import RunFiles
 
-    files = RunFiles(arguments[0])
     try:
-        state = record.current(files, plan.load(files))
+        state = record.current(*plan.open_run(arguments[0]))
     except plan.PlanError as error:
         return _print({"error": str(error)})
-    return _print(state if state is not None else {"error": "%s: never started" % files.directory})
+    return _print(state if state is not None else {"error": "%s: never started" % arguments[0]})
 
 
 def _stop(arguments: List[str]) -> int:
@@ -92,15 +86,14 @@ def _stop(arguments: List[str]) -> int:
     from .files import RunFiles
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Once begun it is done to the end.
-    grace = float(arguments[arguments.index("--grace") + 1]) if "--grace" in arguments else None
-    files = RunFiles(arguments[0])
-    if not os.path.exists(files.plan):
+    if not os.path.exists(RunFiles(arguments[0]).plan):
         return _print({"stopped": True, "was": "never started", "killed": [], "left": []})
     try:
-        known = plan.load(files)
+        files, known = plan.open_run(arguments[0])
     except plan.PlanError as error:
         return _print({"error": str(error)})
-    return _print(stop.stop(files, known, known.timeouts.grace if grace is None else grace))
+    given = float(arguments[arguments.index("--grace") + 1]) if "--grace" in arguments else None
+    return _print(stop.stop(files, known, known.timeouts.grace if given is None else given))
 
 
 def _print(value: Dict[str, object]) -> int:

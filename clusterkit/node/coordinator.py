@@ -136,10 +136,11 @@ class Coordinator:
             views.append(View(rank, member.alias, joined, self._heard_at.get(rank), self._states.get(rank)))
         return views
 
-    def everyone_knows(self) -> bool:
-        """Every node that is connected has said that it knows the decision."""
-        phase = self._decision.get("phase")
-        return all((self._states[rank].get("decision") or {}).get("phase") == phase for rank in self._of_node)
+    def everyone_knows(self, now: float) -> bool:
+        """Every node that is not lost has said that it knows the decision."""
+        phase, limit = self._decision.get("phase"), self._plan.timeouts.node
+        heard = [rank for rank, heard_at in self._heard_at.items() if now - heard_at < limit]
+        return all((self._states[rank].get("decision") or {}).get("phase") == phase for rank in heard)
 
     def close(self) -> None:
         """Nobody is listened to any more."""

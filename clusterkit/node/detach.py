@@ -18,7 +18,7 @@ class StartError(Exception):
 
 
 def start(files: RunFiles, plan: Plan) -> None:
-    """The supervisor of this run and node answers on its socket. Raises StartError."""
+    """The supervisor of this run and node answers, or has ended with a last state. Raises StartError."""
     if control.state_of(plan) is not None:
         return
     if record.is_final(record.written(files)):
@@ -29,6 +29,8 @@ def start(files: RunFiles, plan: Plan) -> None:
         if control.state_of(plan, timeout=1.0) is not None:
             return
         if processes.process(pid) is None:
+            if record.is_final(record.written(files)):
+                return  # It could not do its work, and has said why in its last state.
             raise StartError("the supervisor ended at once: %s" % _last_words(files))
         time.sleep(0.02)
     raise StartError("the supervisor (pid %d) did not answer for %g s" % (pid, START_LIMIT))

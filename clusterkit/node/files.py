@@ -1,7 +1,9 @@
 """The files of a run's directory on a host, and how they are read and written."""
 
+import errno
 import json
 import os
+import stat
 from typing import Any, Optional
 
 
@@ -11,21 +13,23 @@ def expanded(path: str) -> str:
 
 
 class RunFiles:
-    """Where everything of one run lies on this host."""
+    """Where everything of one run lies on this host.
 
-    def __init__(self, run_dir: str) -> None:
+    What is written while the job runs (`records`) lies beside the logs: where the run's directory is on a
+    network file system, a server that does not answer for a while must not stop a supervisor.
+    """
+
+    def __init__(self, run_dir: str, log_dir: str = "") -> None:
         self.directory = expanded(run_dir)
-        self.agent = self._file("agent.pyz")
-        self.plan = self._file("plan.json")
-        self.node_script = self._file("node.sh")
-        self.key = self._file("channel.key")
-        self.secrets = self._file("secrets.json")
-        self.state = self._file("state.json")
-        self.supervisor_log = self._file("supervisor.log")
-        self.ranks = self._file("ranks")
-
-    def _file(self, name: str) -> str:
-        return os.path.join(self.directory, name)
+        self.agent = os.path.join(self.directory, "agent.pyz")
+        self.plan = os.path.join(self.directory, "plan.json")
+        self.node_script = os.path.join(self.directory, "node.sh")
+        self.key = os.path.join(self.directory, "channel.key")
+        self.secrets = os.path.join(self.directory, "secrets.json")
+        self.records = os.path.dirname(expanded(log_dir)) if log_dir else self.directory
+        self.state = os.path.join(self.records, "state.json")
+        self.supervisor_log = os.path.join(self.records, "supervisor.log")
+        self.ranks = os.path.join(self.records, "ranks")
 
     def rank(self, local_rank: int) -> str:
         """The record that the rank entry of this local rank writes."""
@@ -41,12 +45,21 @@ class RunFiles:
 
 
 def make_private_directory(path: str) -> None:
-    """`path` is a directory that only its owner can enter (its parents get the same mode if they are new)."""
+    """`path` is our directory, which only we can enter (its parents get the same mode if they are new).
+
+    Raises OSError, also where another user has put something of his in the way (in /var/tmp anybody can).
+    """
     old = os.umask(0o077)
     try:
         os.makedirs(path, 0o700, exist_ok=True)
     finally:
         os.umask(old)
+    part = os.path.abspath(path)
+    while part != "/":
+        above = os.path.dirname(part)
+        if os.stat(above).st_mode & stat.S_ISVTX and os.lstat(part).st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EPERM, "belongs to another user", part)
+        part = above
 
 
 def write_atomically(path: str, data: bytes, mode: int = 0o600) -> None:

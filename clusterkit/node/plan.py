@@ -57,13 +57,15 @@ class Plan(NamedTuple):
         return os.path.join(self.log_dir, "launcher.log")
 
 
-def load(files: RunFiles) -> Plan:
-    """The plan of a run's directory. Raises PlanError with one line that names the file."""
+def open_run(run_dir: str) -> Tuple[RunFiles, Plan]:
+    """A run's files and plan. Raises PlanError with one line that names the file."""
+    path = RunFiles(run_dir).plan
     try:
-        with open(files.plan, encoding="utf-8") as file:
-            return parse(json.load(file))
+        with open(path, encoding="utf-8") as file:
+            plan = parse(json.load(file))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlanError("%s: %s" % (files.plan, _words(error)))
+        raise PlanError("%s: %s" % (path, _words(error)))
+    return RunFiles(run_dir, plan.log_dir), plan
 
 
 def _words(error: Exception) -> str:

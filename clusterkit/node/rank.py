@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import processes
 from .files import RunFiles, make_private_directory, read_json, write_atomically
-from .plan import Plan, PlanError, load
+from .plan import Plan, PlanError, open_run
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _NOT_FOUND = 127
@@ -83,10 +83,9 @@ class Record:
 
 def run(run_dir: str, command: List[str]) -> int:
     """Run SCRIPT with its arguments as this rank; returns the exit code to end with (negative: a signal)."""
-    files = RunFiles(run_dir)
     environ = dict(os.environ)
     try:
-        plan = load(files)
+        files, plan = open_run(run_dir)
     except PlanError as error:
         return _refuse(str(error), 1)
     make_private_directory(files.ranks)

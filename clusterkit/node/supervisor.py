@@ -32,10 +32,9 @@ _FAREWELL = 2.0
 
 def main(run_dir: str, umask: int) -> int:
     """Supervise the run of `run_dir` to its end; 0 unless we ourselves fail."""
-    files = RunFiles(run_dir)
     os.chdir("/")
     try:
-        plan = planning.load(files)
+        files, plan = planning.open_run(run_dir)
         supervisor = Supervisor(plan, files, umask)
     except (planning.PlanError, ControlError, OSError, ValueError) as error:
         _log("cannot supervise: %s" % error)
@@ -171,6 +170,8 @@ class Supervisor:
                 self._life.fail("channel", "node 0 could not be reached: %s" % link.problem)
             return self._go_alone(deciding.cause("gate", words), None)
         if told["phase"] not in ("gate", "done") and silence > self._plan.timeouts.node:
+            if told["phase"] == "stop":
+                return self._go_alone(told["cause"], told["grace"])
             words = "node 0 was not heard for %g s" % self._plan.timeouts.node
             first = self._plan.nodes[0].alias
             self._life.fail("lost", words, node_rank=0, alias=first)
@@ -181,7 +182,9 @@ class Supervisor:
         return told
 
     def _go_alone(self, cause: Dict[str, Any], grace: Optional[float]) -> Dict[str, Any]:
-        why = dict(cause, at=time.time() - self._offset())
+        why = dict(cause)
+        if why.get("at") is None:
+            why["at"] = time.time() - self._offset()
         self._alone = {
             "phase": "stop",
             "start_at": None,
@@ -219,7 +222,7 @@ class Supervisor:
         if now - self._over_since > self._plan.timeouts.node:
             return True
         if isinstance(self._link, Coordinator):
-            return self._link.everyone_knows()
+            return self._link.everyone_knows(now)
         if isinstance(self._link, Peer) and self._alone is None:
             # One more answer proves that node 0 has heard that we know.
             return not self._link.is_connected or (self._link.heard_at or 0.0) > self._over_since + 0.01

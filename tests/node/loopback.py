@@ -111,9 +111,11 @@ class Cluster:
         launcher: dict[int, dict[str, Any]] | None = None,
         python: str = sys.executable,
         script_name: str = "train.sh",
+        local: Path | None = None,
     ) -> None:
         self.root = root
         self.python = python
+        self.local = local
         self.run_id = "t-" + secrets.token_hex(4)
         self.timeouts = {"gate": 10, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
         self.world_size = sum(ranks_per_node)
@@ -135,9 +137,13 @@ class Cluster:
     def run_dir(self, node: int) -> Path:
         return self.root / self.names[node] / "runs" / self.run_id
 
+    def records(self, node: int) -> Path:
+        """Where the supervisor writes: the run's directory, or beside the logs on a local disk."""
+        return self.run_dir(node) if self.local is None else self.local / self.names[node] / self.run_id
+
     def log(self, rank: int) -> Path:
         node = next(index for index, ranks in enumerate(self.ranks) if rank in ranks)
-        return self.run_dir(node) / "logs" / f"workerlog.{self.ranks[node].index(rank)}"
+        return self.records(node) / "logs" / f"workerlog.{self.ranks[node].index(rank)}"
 
     def plan(self, node: int) -> dict[str, Any]:
         nodes = [
@@ -156,7 +162,7 @@ class Cluster:
             "port_window": [self.port, self.port + 3],
             "job_id": self.run_id,
             "workdir": str(self.workdir),
-            "log_dir": str(self.run_dir(node) / "logs"),
+            "log_dir": str(self.records(node) / "logs"),
             "keep_environment": ["PATH", "HOME"],
             "timeouts": self.timeouts,
         }
@@ -177,8 +183,8 @@ class Cluster:
 
     def _stage(self, node: int, packed: bytes, options: dict[str, Any], script: str) -> None:
         directory = self.run_dir(node)
-        (directory / "logs").mkdir(parents=True)
-        directory.chmod(0o700)
+        directory.mkdir(parents=True, mode=0o700)
+        (self.records(node) / "logs").mkdir(parents=True)
         (directory / "agent.pyz").write_bytes(packed)
         (directory / "plan.json").write_text(json.dumps(self.plan(node)))
         (directory / "node.sh").write_text(self.node_script(node, options, script))

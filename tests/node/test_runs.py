@@ -387,6 +387,21 @@ def test_what_a_script_leaves_behind_is_ended_after_success(tmp_path: Path) -> N
         assert run.left() == {}
 
 
+def test_what_is_written_meanwhile_lies_beside_the_logs(tmp_path: Path) -> None:
+    """`remote_dir` may be on a file server that hangs; logs are then on a local disk."""
+    local = tmp_path / "local"
+    with cluster(tmp_path / "network", "#!/bin/sh\necho here\n", (1, 1), local=local) as run:
+        before = {path.name for path in run.run_dir(1).iterdir()}
+        nodes = run.go()
+        for node in nodes:
+            assert node.wait_end(15)["decision"]["outcome"] == "succeeded"
+        assert {path.name for path in run.run_dir(1).iterdir()} == before - {"secrets.json"}
+        assert {path.name for path in run.records(1).iterdir()} == {
+            *("logs", "ranks", "state.json", "supervisor.log")
+        }
+        assert run.state(1)["state"] == "ended"
+
+
 def test_two_runs_side_by_side_do_not_touch_each_other(tmp_path: Path) -> None:
     with cluster(tmp_path / "a", SLEEP) as first, cluster(tmp_path / "b", SLEEP) as second:
         ones, others = first.go(), second.go()

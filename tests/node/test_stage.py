@@ -292,6 +292,17 @@ def host_error(base: Path) -> str:
     return str(Host(base).stage(FIRST)["error"])
 
 
+def test_a_place_that_another_user_has_taken_is_refused(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("making another user's folder needs root")
+    shared = tmp_path / "tmp"
+    (shared / "clusterkit-0").mkdir(parents=True)
+    shared.chmod(0o1777)
+    os.chown(shared / "clusterkit-0", 12345, 12345)
+    answer = Host(tmp_path / "host").stage(FIRST, log_dir=str(shared / "clusterkit-0" / "r1" / "logs"))
+    assert answer["error"] == f"{shared}/clusterkit-0: belongs to another user"
+
+
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     assert host_error(tmp_path) == f"{tmp_path}/runs/r1: Not a directory"
