@@ -90,7 +90,7 @@ def _annotations(tree: ast.AST) -> str:
 
 
 @pytest.mark.parametrize(
-    "python", OTHERS or [pytest.param("", marks=pytest.mark.skip("no older Python here"))]
+    "python", OTHERS[:1] or [pytest.param("", marks=pytest.mark.skip("no older Python here"))]
 )
 def test_a_run_under_an_older_python(tmp_path: Path, python: str) -> None:
     script = "#!/bin/sh\nif [ $PADDLE_TRAINER_ID = 1 ]; then sleep 0.3; exit 7; fi\nexec sleep 60\n"
