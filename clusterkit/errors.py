@@ -96,7 +96,8 @@ class HostError(ClusterkitError):
 class Unreachable(HostError):
     """The host could not be used at all; `stage` says how far we came.
 
-    Stages: `name`, `tcp`, `banner`, `host key`, `authentication`, `shell`, `connection` (lost later).
+    Stages: `configuration` (ssh_config), `name`, `tcp`, `banner`, `host key`, `authentication`, `sudo`,
+    `shell`, `connection` (lost later).
     """
 
     exit_code = ExitCode.UNREACHABLE

@@ -18,7 +18,10 @@ PACKAGE = Path(__file__).parent.parent / "clusterkit"
 LAYERS = (
     {"__main__"},
     {"cli", "report"},
-    {"fleet", "follow", "launch", "logs", "observe", "prepare", "status", "stop", "watch"},
+    {
+        *{"between", "fleet", "follow", "launch", "logs", "observe", "preflight", "prepare", "reset"},
+        *{"smoke", "status", "stop", "watch"},
+    },
     {
         *{
             "addresses",

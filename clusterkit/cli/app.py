@@ -10,9 +10,10 @@ import typer
 
 from clusterkit import __version__
 from clusterkit.cli import exec as exec_command
-from clusterkit.cli import inventory, launch, logs, runs, sandbox, status, stop
+from clusterkit.cli import inventory, launch, logs, preflight, runs, sandbox, status, stop
 from clusterkit.cli.passing import AfterDashes, AfterScript
 from clusterkit.errors import ClusterkitError, ExitCode
+from clusterkit.report import terminal
 
 EPILOG = (
     "Exit codes: 0 ok · 1 failed · 2 usage or bad input · 3 changes pending · 4 a host unreachable or a node "
@@ -46,6 +47,7 @@ def common(
     """Turn a list of GPU machines you can ssh to into one PaddlePaddle training job."""
 
 
+app.command("preflight")(preflight.preflight)
 app.command("launch", cls=AfterScript)(launch.launch)
 app.command("logs")(logs.logs)
 app.command("status")(status.status)
@@ -53,6 +55,7 @@ app.command("runs")(runs.runs)
 app.command("stop")(stop.stop)
 app.command("exec", cls=AfterDashes)(exec_command.execute)
 app.command("inventory")(inventory.inventory)
+app.command("reset")(preflight.reset)
 app.add_typer(sandbox.app, name="sandbox")
 
 
@@ -71,9 +74,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (`head`, `less`) has gone: there is nobody left to tell.
-        sys.stderr.close()
+    except terminal.ReaderGone:
+        # `head` or `less` has seen enough: there is nobody left to tell.
+        terminal.forget_reader(sys.stdout)
         sys.exit(ExitCode.OK)
     except Exception:
         traceback.print_exc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
-from clusterkit.report import checks
+from clusterkit.report import checks, environment
 from clusterkit.report.launch import LaunchReport
-from clusterkit.report.terminal import Words
+from clusterkit.report.terminal import ReaderGone, Words, forget_reader, write_bytes
 from clusterkit.runs import RunStore, state_directory
 from clusterkit.steps import Verdict
 
@@ -88,7 +89,7 @@ class Starter:
             self._show_verdicts(failed.verdicts)
             raise
         self._show_verdicts(prepared.verdicts)
-        for note in prepared.notes:
+        for note in (*prepared.notes, *environment.lines(prepared.plan.nodes)):
             self._words.say(note)
         return prepared
 
@@ -97,10 +98,15 @@ class Starter:
             self._words.insist(line, colour)
 
     def _tell(self, event: Event) -> None:
-        if not self._json:
-            self._report.show(event)
-        elif event.kind != "progress":
-            print(_as_json(event), flush=True)
+        try:
+            if not self._json:
+                self._report.show(event)
+            elif event.kind != "progress":
+                write_bytes(_as_json(event).encode() + b"\n")
+        except ReaderGone:
+            # A job of days does not end because somebody left the pager.
+            forget_reader(sys.stdout)
+            self._words.say("nobody reads the output any more; the job goes on, and `clusterkit logs` has it")
 
 
 def _as_json(event: Event) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from clusterkit import logs
 from clusterkit.cli.session import Access, run_remotes
 from clusterkit.errors import ExitCode
 from clusterkit.events import Event
-from clusterkit.gathered import tail_offset
+from clusterkit.gathered import LONGEST_LINE, tail_offset
 from clusterkit.interrupts import Interrupts
 from clusterkit.report.launch import show_line
-from clusterkit.report.terminal import Words, write_bytes
+from clusterkit.report.status import size
+from clusterkit.report.terminal import Words, write_bytes, write_pieces
 from clusterkit.runs import ENDED, RunRecord, RunStore
 from clusterkit.watch import Watch
+
+_PIECE = 1 << 18
 
 
 class Reader:
@@ -41,14 +45,25 @@ class Reader:
             return self._show_tails(lines)
         watch = self._refresh(missing) if missing else None
         found = [self._print(rank, lines, watch) for rank in self._ranks]
+        if self._unreachable(watch, missing):
+            return ExitCode.UNREACHABLE
         return ExitCode.OK if any(found) or len(self._ranks) > 1 else ExitCode.FAILED
 
     def follow(self, lines: int | None) -> int:
         """Print the last lines and stay until the run ends."""
         if all(logs.complete(self._record, self._store, rank) for rank in self._ranks):
             return self.show(lines)
+        silent = {self._record.node_of(rank).host for rank in self._ranks}
+
+        def tell(event: Event) -> None:
+            self._tell(event)
+            host = event.data.get("host")
+            if event.kind == "notice" and host in silent:
+                self._show_gathered(str(host), lines)
+            silent.discard(str(host))
+
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            logs.follow(self._record, self._ranks, remotes, lines, interrupts, self._tell)
+            logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
         return ExitCode.OK
 
     def export(self, directory: Path) -> int:
@@ -61,7 +76,11 @@ class Reader:
         for rank in self._ranks:
             if rank not in written:
                 self._words.say(logs.why_nothing(self._record, rank, watch), "yellow")
-        return ExitCode.UNREACHABLE if self._report_unreachable(watch, missing) else ExitCode.OK
+        gone = self._unreachable(watch, missing)
+        for rank in gone:
+            if rank in written:
+                self._say_gathered(rank, watch)
+        return ExitCode.UNREACHABLE if gone else ExitCode.OK
 
     def _refresh(self, ranks: list[int]) -> Watch:
         self._words.progress("fetching what is new")
@@ -71,49 +90,74 @@ class Reader:
         return watch
 
     def _show_tails(self, lines: int) -> int:
+        def tell(event: Event) -> None:
+            self._tell(event) if event.kind == "line" else self._notices(event)
+
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, self._tell)
-        return ExitCode.UNREACHABLE if self._report_unreachable(watch, self._ranks) else ExitCode.OK
+            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell)
+        gone = self._unreachable(watch, self._ranks)
+        for rank in gone:
+            self._print(rank, lines, watch)
+        return ExitCode.UNREACHABLE if gone else ExitCode.OK
+
+    def _show_gathered(self, host: str, lines: int | None) -> None:
+        """What was gathered before of a host's ranks, if anything was."""
+        for rank in self._ranks:
+            if self._record.node_of(rank).host == host and self._gathered(rank):
+                self._words.say(f"rank {rank}: what was gathered before", "yellow")
+                self._copy(rank, lines)
 
     def _print(self, rank: int, lines: int | None, watch: Watch | None) -> bool:
-        path = self._store.log(self._record.run_id, rank)
-        if not path.exists() or path.stat().st_size == 0:
+        """Print a rank's gathered log, or say why there is none; True if there is one."""
+        if not self._gathered(rank):
             self._words.say(logs.why_nothing(self._record, rank, watch), "yellow")
             return False
-        host = self._record.node_of(rank).host
-        if watch is not None and not watch.observed[host].reachable:
-            gathered = f"this is what was gathered before ({path.stat().st_size} bytes)"
-            self._words.say(f"rank {rank}: {host} does not answer; {gathered}", "yellow")
+        if rank in self._unreachable(watch, [rank]):
+            self._say_gathered(rank, watch)
+        self._copy(rank, lines)
+        return True
+
+    def _copy(self, rank: int, lines: int | None) -> None:
+        path = self._store.log(self._record.run_id, rank)
         with open(path, "rb") as file:
             file.seek(0 if lines is None else tail_offset(path, lines))
             if len(self._ranks) == 1:
-                while data := file.read(1 << 18):
-                    write_bytes(data)
-            else:
-                for line in file:
-                    show_line({"rank": rank, "host": host, "bytes": line.rstrip(b"\n")})
-        return True
-
-    def _report_unreachable(self, watch: Watch | None, ranks: list[int] | tuple[int, ...]) -> bool:
-        """Name the ranks whose host did not answer; True if there are any."""
-        if watch is None:
-            return False
-        gone = [rank for rank in ranks if not watch.observed[self._record.node_of(rank).host].reachable]
-        for rank in gone:
+                write_pieces(iter(lambda: file.read(_PIECE), b""))
+                return
             host = self._record.node_of(rank).host
-            self._words.say(
-                f"rank {rank} is incomplete: {host} does not answer ({watch.observed[host].error})", "yellow"
-            )
-        return bool(gone)
+            # A line without an end must not fill the memory.
+            for line in iter(lambda: file.readline(LONGEST_LINE), b""):
+                show_line({"rank": rank, "host": host, "bytes": line.removesuffix(b"\n")})
+
+    def _gathered(self, rank: int) -> int:
+        """How many bytes of a rank's log are here."""
+        path = self._store.log(self._record.run_id, rank)
+        return path.stat().st_size if path.exists() else 0
+
+    def _say_gathered(self, rank: int, watch: Watch | None) -> None:
+        host = self._record.node_of(rank).host
+        why = watch.observed[host].error if watch else "not asked"
+        self._words.say(
+            f"rank {rank} on {host}: this is what was gathered before ({size(self._gathered(rank))}), "
+            f"the host does not answer: {why}",
+            "yellow",
+        )
+
+    def _unreachable(self, watch: Watch | None, ranks: Sequence[int]) -> list[int]:
+        """The ranks whose host was asked and did not answer."""
+        if watch is None:
+            return []
+        return [rank for rank in ranks if not watch.observed[self._record.node_of(rank).host].reachable]
 
     def _tell(self, event: Event) -> None:
         if event.kind == "line" and len(self._ranks) == 1:
             write_bytes(event.data["bytes"] + b"\n")
         elif event.kind == "line":
             show_line(event.data)
-        else:
-            self._notices(event)
+        elif event.kind == "notice":
+            self._words.say(str(event.data["text"]), "yellow")
 
     def _notices(self, event: Event) -> None:
-        if event.kind == "notice":
+        """Notices about a host are left to the end, where each rank of it is accounted for."""
+        if event.kind == "notice" and "host" not in event.data:
             self._words.say(str(event.data["text"]), "yellow")

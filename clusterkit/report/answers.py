@@ -27,11 +27,7 @@ def show(words: Words, answers: Answers) -> None:
         output = result.stdout + result.stderr
         write_bytes(output if not output or output.endswith(b"\n") else output + b"\n")
     if answers.failures:
-        error = FleetError(answers.failures, "exec")
-        for message, hint, hosts in problems.folded(error):
-            words.insist(f"{fold(hosts)}: {message}", "red")
-            if hint:
-                words.insist(f"  → {hint}")
+        problems.show_hosts(words, FleetError(answers.failures, "exec"))
 
 
 def document(answers: Answers) -> dict[str, object]:

@@ -61,8 +61,8 @@ class LaunchReport:
 
     def _on_line(self, data: Mapping[str, Any]) -> None:
         if not self._quiet:
-            self._words.wipe()
-            show_line(data)
+            with self._words.aside():
+                show_line(data)
 
     def _on_notice(self, data: Mapping[str, Any]) -> None:
         self._words.say(str(data["text"]), "yellow")

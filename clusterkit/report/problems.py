@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
+
+# Stands for a host's name while messages are compared; no message holds a NUL.
+_HOST = "\0"
 
 
 def show(error: ClusterkitError, *, as_json: bool = False, words: Words | None = None) -> None:
@@ -16,9 +20,7 @@ def show(error: ClusterkitError, *, as_json: bool = False, words: Words | None =
         return
     words = words or Words()
     if isinstance(error, FleetError):
-        for message, hint, hosts in folded(error):
-            words.insist(f"{fold(hosts)}: {message}", "red")
-            _hint(words, hint)
+        show_hosts(words, error)
     place = (
         f"{error.host}: " if isinstance(error, HostError) and not error.message.startswith(error.host) else ""
     )
@@ -46,20 +48,30 @@ def document(error: ClusterkitError) -> dict[str, object]:
     return result
 
 
-def folded(error: FleetError) -> list[tuple[str, str, list[str]]]:
-    """Each different message once, with its hint and the hosts that share it."""
+def show_hosts(words: Words, error: FleetError) -> None:
+    """Each different message of a fleet once, under the names of its hosts, with its hint."""
+    for message, hint in folded(error):
+        words.insist(message, "red")
+        _hint(words, hint)
+
+
+def folded(error: FleetError) -> list[tuple[str, str]]:
+    """Each different message once, with its hosts in front, and its hint.
+
+    Messages of remote/ begin with `HOST (ADDRESS): `. One host keeps its address, several share a line.
+    """
     groups: dict[tuple[str, str], list[str]] = {}
+    places: dict[str, str] = {}
     for host, each in error.failures.items():
-        message = (
-            each.message.removeprefix(f"{host}: ").replace(host, "HOST")
-            if host in each.message
-            else each.message
-        )
-        groups.setdefault((message, each.hint.replace(host, "HOST")), []).append(host)
+        begin = re.match(rf"{re.escape(host)}( \([^()]*\))?: ", each.message)
+        places[host] = begin.group(0)[:-2] if begin else host
+        message = each.message[begin.end() :] if begin else each.message
+        whole = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
+        groups.setdefault((whole.sub(_HOST, message), whole.sub(_HOST, each.hint)), []).append(host)
     result = []
     for (message, hint), hosts in groups.items():
-        name = hosts[0] if len(hosts) == 1 else "HOST"
-        result.append((message.replace("HOST", name), hint.replace("HOST", name), hosts))
+        place, name = (places[hosts[0]], hosts[0]) if len(hosts) == 1 else (fold(hosts), "HOST")
+        result.append((f"{place}: {message.replace(_HOST, name)}", hint.replace(_HOST, name)))
     return result
 
 

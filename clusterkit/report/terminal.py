@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import errno
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 _COLOURS = {
@@ -25,9 +29,13 @@ _PLAIN_FIRST_S = 2.0
 _PLAIN_PROGRESS_S = 10.0
 
 
+class ReaderGone(Exception):
+    """Nobody reads stdout any more: `| head`, a pager that was left, a terminal that was closed."""
+
+
 def coloured(text: str, colour: str, stream: TextIO) -> str:
-    """The text in a colour if the stream is a terminal and NO_COLOR is not set."""
-    if not stream.isatty() or "NO_COLOR" in os.environ:
+    """The text in a colour if the stream is a terminal and NO_COLOR (no-color.org) is not set, or empty."""
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
@@ -57,9 +65,8 @@ class Words:
 
     def insist(self, text: str, colour: str | None = None) -> None:
         """A line that stays, also with `--quiet`."""
-        with self._lock:
-            self.wipe()
-            print(coloured(text, colour, self.stream) if colour else text, file=self.stream, flush=True)
+        with self.aside():
+            self._print((coloured(text, colour, self.stream) if colour else text) + "\n")
 
     def progress(self, text: str) -> None:
         """What is going on, until `clear`: rewritten in place on a terminal, else a line now and then."""
@@ -78,16 +85,29 @@ class Words:
 
     def clear(self) -> None:
         """Nothing is going on any more."""
-        with self._lock:
-            self.wipe()
+        with self.aside():
             self._doing = ""
 
-    def wipe(self) -> None:
-        """Take the progress line off the terminal for a moment, so that something else can be written."""
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """The progress line is off the terminal while something else is written there."""
         with self._lock:
-            if self._shown:
-                print("\r\x1b[K", end="", file=self.stream, flush=True)
-                self._shown = False
+            self._wipe()
+            yield
+
+    def _wipe(self) -> None:
+        if self._shown:
+            self._print("\r\x1b[K")
+            self._shown = False
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, end="", file=self.stream, flush=True)
+        except OSError as error:
+            # What goes on is more than our words about it: a job does not end because its terminal did.
+            if not _is_gone(error):
+                raise
+            forget_reader(self.stream)
 
     def _tick(self) -> None:
         while True:
@@ -100,16 +120,11 @@ class Words:
         now = time.monotonic()
         text = f"{self._doing} ({now - self._since:.0f} s)"
         if self.stream.isatty():
-            print(f"\r\x1b[K{text[: max(20, _columns() - 1)]}", end="", file=self.stream, flush=True)
+            self._print(f"\r\x1b[K{text[: max(20, _columns() - 1)]}")
             self._shown = True
         elif now >= self._plain_due:
             self._plain_due = now + _PLAIN_PROGRESS_S
-            print(text, file=self.stream, flush=True)
-
-    def _wipe(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=self.stream, flush=True)
-            self._shown = False
+            self._print(text + "\n")
 
 
 def _columns() -> int:
@@ -120,16 +135,64 @@ def _columns() -> int:
 
 
 def write_bytes(data: bytes) -> None:
-    """A log's bytes to stdout: as they are into a pipe or file, with replacement characters on a terminal."""
+    """A log's bytes to stdout: as they are into a pipe or file, with replacement characters on a terminal.
+
+    Raises ReaderGone.
+    """
     if sys.stdout.isatty():
-        sys.stdout.write(data.decode("utf-8", "replace"))
-        sys.stdout.flush()
+        _write_text(data.decode("utf-8", "replace"))
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise _gone(error) from None
+
+
+def write_pieces(pieces: Iterable[bytes]) -> None:
+    """The same for a file that comes in pieces, which may cut a character in two. Raises ReaderGone."""
+    if not sys.stdout.isatty():
+        for piece in pieces:
+            write_bytes(piece)
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for piece in pieces:
+        _write_text(decoder.decode(piece))
+    _write_text(decoder.decode(b"", True))
 
 
 def write_line(prefix: str, colour: str, line: bytes) -> None:
-    """One line of a log with its prefix; its bytes are kept as they are unless stdout is a terminal."""
+    """One line of a log with its prefix; its bytes are kept as they are unless stdout is a terminal.
+
+    Raises ReaderGone.
+    """
     write_bytes(coloured(prefix, colour, sys.stdout).encode() + b" " + line + b"\n")
+
+
+def forget_reader(stream: TextIO) -> None:
+    """Writing to a stream that nobody reads any more works from now on, and goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        stream.flush()
+
+
+def _write_text(text: str) -> None:
+    """Text to the terminal, whose encoding may lack a character of it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding, "replace"))
+        sys.stdout.flush()
+    except OSError as error:
+        raise _gone(error) from None
+
+
+def _gone(error: OSError) -> Exception:
+    return ReaderGone() if _is_gone(error) else error
+
+
+def _is_gone(error: OSError) -> bool:
+    """A closed pipe; a terminal that was hung up gives EIO."""
+    return error.errno in (errno.EPIPE, errno.EIO)

@@ -258,6 +258,19 @@ def judge_all(steps: Iterable[Step], fleet: Fleet, hosts: Collection[str] | None
     return [judge(step, host, fleet) for host in judged for step in listed]
 
 
+def undone(steps: Iterable[Step], host: str, fleet: Fleet) -> dict[str, list[str]]:
+    """For each step that left something on the host, the lines that take it back; an unread fact has none."""
+    found = {}
+    for step in steps:
+        try:
+            lines = step.undo(host, fleet)
+        except ProbeFailed:
+            continue
+        if lines:
+            found[step.name] = lines
+    return found
+
+
 def settled(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[Verdict]:
     """The second reading decides: pending and now ok is `changed`, still not ok is `failed`."""
     pending = {(verdict.host, verdict.name) for verdict in before if verdict.status == "pending"}

@@ -1,0 +1,136 @@
+"""What `preflight` and `reset` share: read, show what would be done, ask, do it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from clusterkit import preflight, reset
+from clusterkit.cli.session import Access, members, remotes_of
+from clusterkit.errors import ClusterkitError, ExitCode
+from clusterkit.interrupts import Interrupts
+from clusterkit.preflight import Reading, Result, Target
+from clusterkit.probes import RUNS
+from clusterkit.remote import Remote
+from clusterkit.report import preflight as report
+from clusterkit.report import problems
+from clusterkit.report.folding import fold
+from clusterkit.report.terminal import Words
+from clusterkit.steps.applying import Applied
+
+
+@contextmanager
+def opened(
+    inventory: str | None, limit: str | None, access: Access, forks: int, *, quiet: bool
+) -> Iterator[tuple[Target, Mapping[str, Remote], Words, Interrupts]]:
+    """The target of a preflight with connections to all its hosts."""
+    words = Words(quiet=quiet)
+    everybody = members(inventory, None, words)
+    chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
+    target = Target(everybody.settings, tuple(each.alias for each in chosen.settings))
+    with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
+        yield target, remotes, words, interrupts
+
+
+class Converge:
+    """One target, and the person who may be asked."""
+
+    def __init__(
+        self,
+        target: Target,
+        remotes: Mapping[str, Remote],
+        words: Words,
+        interrupts: Interrupts,
+        forks: int,
+    ) -> None:
+        self._target = target
+        self._remotes = remotes
+        self._words = words
+        self._interrupts = interrupts
+        self._forks = forks
+
+    def preflight(self, *, check: bool, yes: bool, diff: bool) -> Result:
+        """Read, apply what is pending if that is wanted, prove it."""
+        begun = time.monotonic()
+        reading = self._read()
+        applied: dict[str, Applied] = {}
+        if reading.hosts_with_changes and not check and self._agreed(yes, self._plan(reading, diff)):
+            reading, applied = preflight.apply(
+                self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
+            )
+        self._words.clear()
+        return Result(reading, applied, (), time.monotonic() - begun)
+
+    def reset(self, *, check: bool, yes: bool) -> int:
+        """Take back what preflight left; the exit code."""
+        reading = self._read()
+        self._words.clear()
+        self._refuse_while_running(reading)
+        undoing = reset.plan(reading, self._target.hosts)
+        lines = [
+            f"{host}: {name}: {line}"
+            for host in undoing.hosts
+            for name, of_step in undoing.lines[host].items()
+            for line in of_step
+        ]
+        for error in reading.unreachable.values():
+            problems.show(error, words=self._words)
+        unreachable = ExitCode.UNREACHABLE if reading.unreachable else ExitCode.OK
+        if not lines:
+            self._words.insist("preflight has left nothing on these hosts")
+            return unreachable
+        if check or not self._agreed(yes, ["taking back:", *lines]):
+            return unreachable or ExitCode.PENDING
+        done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
+        self._words.clear()
+        return self._told(done, failed) or unreachable
+
+    def _told(self, done: Mapping[str, object], failed: Mapping[str, ClusterkitError]) -> int:
+        again = reset.plan(self._read(), self._target.hosts)
+        self._words.clear()
+        for host in again.hosts:
+            for name in again.lines[host]:
+                self._words.insist(f"{host}: {name} is still there", "red")
+        for error in failed.values():
+            problems.show(error, words=self._words)
+        if again.hosts or failed:
+            return ExitCode.FAILED
+        self._words.insist(f"taken back on {fold(done)}", "green")
+        return ExitCode.OK
+
+    def _refuse_while_running(self, reading: Reading) -> None:
+        for host, facts in reading.fleet.facts.items():
+            runs = facts.get(RUNS)
+            if host in self._target.hosts and runs and runs.live:
+                raise ClusterkitError(
+                    f"run {runs.live[0].run_id} is alive on {host}, and may need what would be taken back",
+                    f"end it first: clusterkit stop {runs.live[0].run_id}",
+                )
+
+    def _read(self) -> Reading:
+        return preflight.read(self._target, self._remotes, self._forks, self._interrupts.cancel, self._doing)
+
+    def _plan(self, reading: Reading, diff: bool) -> list[str]:
+        return ["would change:", *report.plan_lines(reading, diff)]
+
+    def _agreed(self, yes: bool, lines: Sequence[str]) -> bool:
+        """Show what would be done, and have it agreed to: by `--yes`, or by the person at the terminal."""
+        self._words.clear()
+        for line in lines:
+            self._words.say(line)
+        if yes:
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            self._words.say(
+                "nothing was changed: there is no terminal to ask on (--yes does it without asking)"
+            )
+            return False
+        sys.stderr.write("Go ahead? [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    def _doing(self, what: str, waiting: Sequence[str]) -> None:
+        if waiting:
+            self._words.progress(f"{what}: waiting for {fold(waiting)}")

@@ -1,0 +1,84 @@
+"""`clusterkit preflight`: bring every host to its declared state, and prove it; `reset`: take it back."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from clusterkit.cli.options import (
+    FORKS,
+    AsJson,
+    AskBecomePass,
+    AskPass,
+    Forks,
+    Inventory,
+    Limit,
+    StrictHostKeys,
+    Verbose,
+)
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+
+
+def preflight(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 3 if something would be.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what is and what should be, and the commands.")
+    ] = False,
+    yes: Yes = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
+    forks: Forks = FORKS,
+    as_json: AsJson = False,
+    ask_pass: AskPass = False,
+    ask_become_pass: AskBecomePass = False,
+    strict_host_keys: StrictHostKeys = False,
+    verbose: Verbose = False,
+) -> None:
+    """Verify every host, bring it to the state that the inventory declares, and prove it between the hosts.
+
+    Shows what it would change and asks; `--yes` applies without asking. Without a terminal and without
+    `--yes` it changes nothing, as with `--check`.
+    """
+    from clusterkit.cli.converging import Converge, opened
+    from clusterkit.cli.session import Access
+    from clusterkit.report import preflight as report
+
+    access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
+    with opened(inventory, limit, access, forks, quiet=as_json) as (target, remotes, words, interrupts):
+        converge = Converge(target, remotes, words, interrupts, forks)
+        result = converge.preflight(check=check, yes=yes, diff=diff)
+    if as_json:
+        print(json.dumps(report.document(result, [], strict), indent=1, default=str))
+    else:
+        report.show(words, result, diff=diff)
+    raise typer.Exit(int(result.exit_code(strict)))
+
+
+def reset(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    check: Annotated[bool, typer.Option("--check", help="Show what would be taken back.")] = False,
+    yes: Yes = False,
+    forks: Forks = FORKS,
+    ask_pass: AskPass = False,
+    ask_become_pass: AskBecomePass = False,
+    strict_host_keys: StrictHostKeys = False,
+    verbose: Verbose = False,
+) -> None:
+    """Take back what preflight changed on the hosts, and only that; packages and images stay.
+
+    Shows what it would do and asks; refused while a run is alive on a host.
+    """
+    from clusterkit.cli.converging import Converge, opened
+    from clusterkit.cli.session import Access
+
+    access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
+    with opened(inventory, limit, access, forks, quiet=False) as (target, remotes, words, interrupts):
+        code = Converge(target, remotes, words, interrupts, forks).reset(check=check, yes=yes)
+    raise typer.Exit(code)

@@ -1,0 +1,174 @@
+"""Use case: verify every host, bring it to the state that the inventory declares, prove it between the hosts.
+
+    gather → judge → (apply → gather → judge) → between → vote
+
+The second reading decides whether a change took, whatever its commands returned. One host's trouble never
+hides another's result.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from clusterkit import steps, topology
+from clusterkit.errors import ExitCode, HostError, TopologyError, worst
+from clusterkit.facts import Facts, gather
+from clusterkit.inventory.model import Settings
+from clusterkit.probes import LAUNCH
+from clusterkit.remote import fan_out
+from clusterkit.remote.protocol import Remote
+from clusterkit.steps import Fleet, Step, Verdict
+from clusterkit.steps.applying import Applied, outcome, script
+from clusterkit.steps.engine import Status
+
+FACTS_TIMEOUT_S = 90.0
+# Pulling an image is a fix too; each step's own lines set tighter limits.
+APPLY_TIMEOUT_S = 3600.0
+
+Doing = Callable[[str, Sequence[str]], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """All hosts of the inventory (rules between nodes name them all), and those that this call is about."""
+
+    members: tuple[Settings, ...]
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The hosts as they were read: verdicts on those that answered, errors of those that did not."""
+
+    fleet: Fleet
+    verdicts: tuple[Verdict, ...]
+    unreachable: Mapping[str, HostError]
+    problem: str = ""
+
+    def pending(self, host: str) -> list[Verdict]:
+        """What would be changed on a host."""
+        return [each for each in self.verdicts if each.host == host and each.status == "pending"]
+
+    @property
+    def hosts_with_changes(self) -> list[str]:
+        """The hosts on which something would be changed, in inventory order."""
+        return list(dict.fromkeys(each.host for each in self.verdicts if each.status == "pending"))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen between two hosts, or among all; `source` and `to` may be empty."""
+
+    name: str
+    status: Status
+    source: str = ""
+    to: str = ""
+    detail: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole preflight: the last reading, what was applied, what was proved between the hosts."""
+
+    reading: Reading
+    applied: Mapping[str, Applied] = field(default_factory=dict)
+    between: tuple[Finding, ...] = ()
+    elapsed_s: float = 0.0
+
+    def exit_code(self, strict: bool) -> int:
+        """4 for a host that could not be reached, else 1, else 3 for changes that are pending."""
+        findings = [Verdict("", each.name, each.status) for each in self.between]
+        code = steps.exit_code([*self.reading.verdicts, *findings], strict)
+        unreachable = [ExitCode.UNREACHABLE] if self.reading.unreachable else []
+        return worst([*unreachable, code, ExitCode.FAILED if self.reading.problem else ExitCode.OK])
+
+
+def read(
+    target: Target, remotes: Mapping[str, Remote], forks: int, cancel: threading.Event, doing: Doing
+) -> Reading:
+    """Facts of every host in one round trip each, and what every step says about them. Changes nothing."""
+    asked = tuple({probe.name: probe for probe in (*LAUNCH, *steps.probes(steps.chosen()))}.values())
+    waiting = [each.alias for each in target.members]
+
+    def one(settings: Settings) -> Facts:
+        return gather(remotes[settings.alias], settings, asked, timeout=FACTS_TIMEOUT_S)
+
+    def done(alias: str) -> None:
+        waiting.remove(alias)
+        doing("reading the hosts", waiting)
+
+    doing("reading the hosts", waiting)
+    jobs = {each.alias: each for each in target.members}
+    answers = fan_out(jobs, one, forks=forks, cancel=cancel, on_done=done)
+    fleet, problem = _fleet(target, answers.good)
+    verdicts = tuple(steps.judge_all(steps.chosen(), fleet, target.hosts))
+    unreachable = {host: error for host, error in answers.bad.items() if host in target.hosts}
+    return Reading(fleet, verdicts, unreachable, problem)
+
+
+def apply(
+    target: Target,
+    reading: Reading,
+    remotes: Mapping[str, Remote],
+    forks: int,
+    cancel: threading.Event,
+    doing: Doing,
+) -> tuple[Reading, dict[str, Applied]]:
+    """Carry out what is pending on every host, and read the hosts again; the second reading decides."""
+    waiting = list(reading.hosts_with_changes)
+
+    def one(host: str) -> Applied:
+        return _apply_on(host, reading, remotes[host])
+
+    def done(alias: str) -> None:
+        waiting.remove(alias)
+        doing("applying", waiting)
+
+    doing("applying", waiting)
+    answers = fan_out({host: host for host in waiting}, one, forks=forks, cancel=cancel, on_done=done)
+    applied = {**answers.good, **{host: Applied({}, error.message) for host, error in answers.bad.items()}}
+    again = read(target, remotes, forks, cancel, doing)
+    settled = steps.settled(reading.verdicts, again.verdicts)
+    verdicts = tuple(_with_words(each, applied.get(each.host)) for each in settled)
+    return replace(again, verdicts=verdicts), applied
+
+
+def _apply_on(host: str, reading: Reading, remote: Remote) -> Applied:
+    """All lines of one host, those for root in one script and the others in another."""
+    by_name = {step.name: step for step in steps.chosen()}
+    changes = [(by_name[each.name], each.fix) for each in reading.pending(host)]
+    return run_lines(remote, changes, "applying")
+
+
+def run_lines(remote: Remote, changes: Sequence[tuple[Step, Sequence[str]]], doing: str) -> Applied:
+    """Run each step's lines; a step whose lines fail does not keep the others from running."""
+    results: dict[str, str] = {}
+    for root in (True, False):
+        chosen = [(step.name, lines) for step, lines in changes if step.root is root and lines]
+        if not chosen:
+            continue
+        token = secrets.token_hex(8)
+        result = remote.run(script(chosen, token), timeout=APPLY_TIMEOUT_S, sudo=root, doing=doing)
+        results.update(outcome(result.text, token, [name for name, _ in chosen]))
+    return Applied(results)
+
+
+def _with_words(verdict: Verdict, applied: Applied | None) -> Verdict:
+    """A failed fix says why: its own last words go before what the check says."""
+    said = applied.words(verdict.name) if applied and verdict.status == "failed" else ""
+    return replace(verdict, message=f"{said}; {verdict.message}" if said else verdict.message)
+
+
+def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
+    """All members with their facts, arranged as one job if they make up one; else why they do not."""
+    members = {each.alias: each for each in target.members}
+    answering = [each for each in target.members if each.alias in facts]
+    try:
+        arranged = topology.arrange(answering, facts, "preflight") if answering else None
+    except (TopologyError, HostError) as error:
+        return Fleet(members, facts, None), error.message
+    return Fleet(members, facts, arranged.topology if arranged else None), ""
