@@ -50,6 +50,8 @@ class Accounts:
         subprocess.run(
             [
                 "useradd",
+                # Numbers that no user of a sandbox host has: `remove` kills by number, in every namespace.
+                *("-K", "UID_MIN=60000", "-K", "UID_MAX=60999"),
                 "-M",
                 "-d",
                 account.home,
