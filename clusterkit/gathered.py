@@ -65,8 +65,7 @@ class Lines:
     def feed(self, file: str, data: bytes) -> Iterator[bytes]:
         """The lines that these bytes complete, without their newline."""
         *lines, rest = (self._unfinished.pop(file, b"") + data).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
+        yield from lines
         while len(rest) > LONGEST_LINE:
             yield rest[:LONGEST_LINE]
             rest = rest[LONGEST_LINE:]

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clusterkit.events import Event
-from clusterkit.follow import Following, deadline
+from clusterkit.follow import Following, Frame, deadline
 from clusterkit.gathered import GatheredLogs
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
@@ -158,7 +157,15 @@ def _read_once(
                 watch.take(frame)
                 limit = deadline(READ_LIMIT_S)
             if time.monotonic() > limit:
-                return
+                _give_up(watch, nodes)
+
+
+def _give_up(watch: Watch, nodes: Sequence[NodeRecord]) -> None:
+    """Whoever has not sent everything counts as not answering."""
+    header = {"message": f"nothing came for {READ_LIMIT_S:.0f} s"}
+    for node in nodes:
+        if node.host not in watch.finished and watch.observed[node.host].reachable:
+            watch.take(Frame(node.host, "unobserved", header))
 
 
 def _over(watch: Watch, nodes: Sequence[NodeRecord]) -> bool:
@@ -167,8 +174,3 @@ def _over(watch: Watch, nodes: Sequence[NodeRecord]) -> bool:
     return all(
         node.host in watch.finished or (done and not watch.observed[node.host].reachable) for node in nodes
     )
-
-
-def notice(record: RunRecord, text: str) -> Event:
-    """A sentence for the person who reads."""
-    return Event("notice", record.run_id, {"text": text})

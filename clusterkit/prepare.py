@@ -107,7 +107,7 @@ def prepare(
         clock_offsets={alias: each.clock.offset_s for alias, each in facts.items() if each.clock},
         versions=_versions(facts),
         verdicts=verdicts,
-        notes=(*assigned.notes, *_removed(made), *(manifest.warnings if manifest else ())),
+        notes=(*assigned.notes, *(manifest.warnings if manifest else ())),
     )
 
 
@@ -210,14 +210,3 @@ def _versions(facts: Mapping[str, Facts]) -> dict[str, str]:
     """Each host's Paddle version; "" where none was found (the checks say so, the plan refuses it)."""
     found = {alias: each.get(PYTHON) for alias, each in facts.items()}
     return {alias: each.paddle.version if each and each.paddle else "" for alias, each in found.items()}
-
-
-def _removed(made: Plan) -> list[str]:
-    """What was kept out of the job's environment, each variable once with the hosts that had it."""
-    hosts: dict[tuple[str, str], list[str]] = {}
-    for node in made.nodes:
-        for name, why in node.environment.removed.items():
-            hosts.setdefault((name, why), []).append(node.alias)
-    return [
-        f"kept {name} out of the job on {', '.join(where)}: it {why}" for (name, why), where in hosts.items()
-    ]

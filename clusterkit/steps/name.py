@@ -36,10 +36,15 @@ class HostName(Step):
         return "warning"
 
     def explain(self, change: Change) -> str:
-        name = change.facts[NAME]
-        return f"the host name {name.hostname} resolves to {(name.addresses or ('',))[0]}"
+        """Without the name itself: every Debian machine has this, and equal words are shown once."""
+        return f"its own name resolves to {_first(change)}"
 
     def hint(self, change: Change) -> str:
-        node = change.fleet.node(change.host)
-        line = f"{node.node_ip if node else 'ADDRESS'} {change.facts[NAME].hostname}"
-        return f"launch copes; for other programs write `{line}` in /etc/hosts"
+        return (
+            f"launch copes; for other programs write the node IP instead of {_first(change)} "
+            "before the name in /etc/hosts"
+        )
+
+
+def _first(change: Change) -> str:
+    return (change.facts[NAME].addresses or ("",))[0]
