@@ -94,7 +94,7 @@ def firewall(
     if proxies or bypassed or any(is_proxy(name) for name in wishes.secrets):
         bypass = _no_proxy({**login, **user}, wishes.secrets, [each.node_ip for each in topology.nodes])
         launcher.update({"NO_PROXY": bypass, "no_proxy": bypass})
-    launcher.update(_fixed(run_id, attempt, topology.launcher_ports[node.node_rank]))
+    launcher.update(_fixed(run_id, attempt, node, topology.launcher_ports[node.node_rank]))
     secrets = {**proxies, **_from_file(wishes)}
     return Environment(
         keep=tuple(name for name in kept_names() if name not in launcher),
@@ -144,11 +144,15 @@ def _defaults(node: Node) -> dict[str, str]:
     }
 
 
-def _fixed(run_id: str, attempt: int, ports: PortRange) -> dict[str, str]:
-    """Ours, where nobody may differ. The launcher wants `lo:hi` and includes both ends."""
+def _fixed(run_id: str, attempt: int, node: Node, ports: PortRange) -> dict[str, str]:
+    """Ours, where nobody may differ. The launcher wants `lo:hi` and includes both ends.
+
+    Another launch reads `CLUSTERKIT_DEVICES` on the host, to know which GPUs this run has ("" for CPUs).
+    """
     return {
         "CLUSTERKIT_RUN_ID": run_id,
         "CLUSTERKIT_ATTEMPT": str(attempt),
+        "CLUSTERKIT_DEVICES": ",".join(map(str, node.devices or ())),
         "PORT_RANGE": f"{ports.first}:{ports.last}",
     }
 

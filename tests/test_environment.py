@@ -48,6 +48,7 @@ def test_our_own_variables() -> None:
     assert dict(made().set) == {
         "CLUSTERKIT_RUN_ID": "r1",
         "CLUSTERKIT_ATTEMPT": "0",
+        "CLUSTERKIT_DEVICES": "0,1",
         "GLOO_SOCKET_IFNAME": "eth1",
         "NCCL_SOCKET_IFNAME": "=eth1",
         "PORT_RANGE": "29402:29410",
