@@ -176,8 +176,11 @@ class Decider:
             return
         assert self._trigger is not None
         found = rootcause.failures([view.state for view in views if view.state])
-        gone = [self._lost(view, now, clock) for view in lost if view.heard_at is not None]
-        self._cause = rootcause.root_cause(self._trigger, found, gone, self._stopped_at)
+        gone = self._gone([view for view in lost if view.heard_at is not None], views, now, clock)
+        trigger = self._trigger
+        if trigger["kind"] == "lost" and [node.node_rank for node in gone] == [0]:
+            trigger = rootcause.lost_cause(gone[0])
+        self._cause = rootcause.root_cause(trigger, found, gone, self._stopped_at)
         self._outcome = outcome_of(self._cause["kind"])
         self._phase = "done"
 
@@ -201,7 +204,7 @@ class Decider:
         lost = [view for view in views if view.phase != "ended" and self._is_silent(view, now)]
         if not lost:
             return False
-        gone = [self._lost(view, now, clock) for view in lost]
+        gone = self._gone(lost, views, now, clock)
         self._stop(clock, rootcause.lost_cause(min(gone, key=lambda node: node.heard_at)))
         return True
 
@@ -223,6 +226,15 @@ class Decider:
         if view.heard_at is None:
             return True
         return now - max(view.heard_at, self._awake_since) > self._timeouts.node
+
+    def _gone(
+        self, lost: Sequence[View], views: Sequence[View], now: float, clock: float
+    ) -> List[rootcause.Lost]:
+        """The lost nodes. Where node 0 hears none of several others, it is node 0 that is cut off."""
+        gone = [self._lost(view, now, clock) for view in lost]
+        if len(gone) > 1 and len(gone) == len(views) - 1:
+            return [rootcause.Lost(0, views[0].alias, max(node.heard_at for node in gone))]
+        return gone
 
     def _lost(self, view: View, now: float, clock: float) -> rootcause.Lost:
         heard_at = now if view.heard_at is None else view.heard_at

@@ -1,6 +1,7 @@
 """Which failure brought the run down: from the nodes' states, without regard to the order they came in."""
 
 import re
+import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 Cause = Dict[str, Any]
@@ -34,7 +35,10 @@ class Failed(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A node that nobody hears any more, and when (node 0's clock) it was heard last."""
+    """A node that node 0 does not hear any more, and when (node 0's clock) it was heard last.
+
+    Node rank 0 stands for node 0 itself, cut off from all the others.
+    """
 
     node_rank: int
     alias: str
@@ -159,6 +163,10 @@ def _explains(other: Failed, failed: Failed, stopped_at: float) -> bool:
 
 def lost_cause(node: Lost) -> Cause:
     """The cause for a node that is not heard any more."""
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(node.heard_at))
+    words = "node 0 has heard nothing from it since %s"
+    if node.node_rank == 0:
+        words = "it has heard no other node since %s"
     return {
         "kind": "lost",
         "node_rank": node.node_rank,
@@ -167,5 +175,5 @@ def lost_cause(node: Lost) -> Cause:
         "exit_code": None,
         "signal": None,
         "at": node.heard_at,
-        "detail": "%s has not been heard by node 0 since then" % node.alias,
+        "detail": words % since,
     }

@@ -199,6 +199,33 @@ def test_a_silent_node_is_lost() -> None:
     assert (decision["phase"], decision["outcome"], decision["cause"]["kind"]) == ("done", "lost", "lost")
 
 
+def test_node_0_is_the_lost_one_if_it_hears_no_other() -> None:
+    """Its cable is pulled: all the others are silent at once, and stop without it."""
+    game = Game().run()
+    game.silent = {1, 2}
+    decision = game.step(21)
+    assert (decision["phase"], decision["outcome"], decision["cause"]["alias"]) == ("stop", "lost", "gpu00")
+    game.states[0] = node(0, "ended")
+    decision = game.step(5)
+    assert (decision["phase"], decision["cause"]["alias"]) == ("done", "gpu00")
+
+
+def test_node_0_is_the_lost_one_also_if_the_others_fell_silent_one_after_the_other() -> None:
+    game = Game().run()
+    game.silent = {1}
+    game.step(1)
+    game.silent = {1, 2}
+    assert game.step(19.5)["cause"]["alias"] == "gpu01"
+    game.states[0] = node(0, "ended")
+    assert game.step(5)["cause"]["alias"] == "gpu00"
+
+
+def test_of_two_nodes_the_silent_one_is_lost() -> None:
+    game = Game(nodes=2).run()
+    game.silent = {1}
+    assert game.step(21)["cause"]["alias"] == "gpu01"
+
+
 def test_a_node_that_was_lost_is_the_cause_of_ranks_that_lost_their_peer() -> None:
     """A host dies; the others' ranks fail with a connection error long before it is declared lost."""
     game = Game().run()
@@ -279,7 +306,7 @@ def test_a_pause_of_node_0_is_not_the_others_silence() -> None:
     game.now += 15  # Stopped for 15 s: nothing was read meanwhile.
     game.silent = {1, 2}
     assert game.look()["phase"] == "start"
-    assert game.step(5)["phase"] == "start"
+    assert game.step(19)["phase"] == "start"
     game.silent.clear()
     assert game.step(20)["phase"] == "start"
 
