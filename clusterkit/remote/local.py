@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-
 from clusterkit.inventory.model import Settings
 from clusterkit.remote.localshell import LocalShell
 from clusterkit.remote.options import ConnectOptions
 from clusterkit.remote.protocol import Result, Stream
 from clusterkit.remote.session import Become, Deadline, Place, open_stream, run
+from clusterkit.remote.tokens import local_user
 
 
 class LocalRemote:
@@ -20,7 +19,7 @@ class LocalRemote:
         self._place = Place(
             alias=settings.alias,
             named=settings.alias,
-            user=getpass.getuser(),
+            user=local_user(),
             new_shell=lambda timeout: LocalShell(),
             become=Become(settings.become_user, password),
         )

@@ -19,13 +19,14 @@ class LocalShell:
     """`sh -s` in a session of its own, in the home directory, as ssh would start it."""
 
     def __init__(self) -> None:
+        home = Path.home()
         self._process = subprocess.Popen(
             ["/bin/sh", "-s"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            cwd=Path.home(),
+            cwd=home if home.is_dir() else "/",
             start_new_session=True,
         )
         assert self._process.stdin

@@ -13,7 +13,7 @@ from clusterkit.inventory.model import Secret, Settings
 from clusterkit.remote.endpoint import Endpoint, HostKeyRule
 from clusterkit.remote.options import ConnectOptions
 from clusterkit.remote.sshconfig import Answer, Asked, ConfigRefused, config_file, look_up
-from clusterkit.remote.tokens import expand_command, expand_path, known_tokens
+from clusterkit.remote.tokens import expand_command, expand_path, known_tokens, local_user
 
 _LONGEST_CHAIN = 8
 _METHODS = {
@@ -70,7 +70,7 @@ class _Resolver:
         answer = self._look_up(asked)
         host = answer.first("hostname", asked.host)
         port = int(answer.first("port", "22"))
-        user = answer.first("user") or known_tokens(host="", name="", port=0, user="", alias=None)["u"]
+        user = answer.first("user") or local_user()
         alias = answer.first("hostkeyalias") or None
         tokens = known_tokens(host=host, name=asked.host, port=port, user=user, alias=alias)
         jump = self._jump(jumps or answer.first("proxyjump"), asked, (host, port), depth)
@@ -124,7 +124,7 @@ class _Resolver:
         if (host.lower(), port or 22) == (target[0].lower(), target[1]):
             return None  # `Host *` with a ProxyJump also matches the bastion itself: ssh goes there directly
         hop = Asked(host, port, user, None, config_file(asked.args))
-        return self.follow(hop, f"bastion {last.strip()}", self._options.password, before, depth + 1)
+        return self.follow(hop, f"bastion {host}", self._options.password, before, depth + 1)
 
     def _refused(self, message: str, hint: str) -> Unreachable:
         return Unreachable(self._alias, "configuration", f"{self._alias}: {message}", hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import socket
@@ -12,6 +13,14 @@ from pathlib import Path
 
 _TOKEN = re.compile(r"%(.)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def local_user() -> str:
+    """Who runs this, as ssh finds it out; the number where the machine has no name for it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def known_tokens(
@@ -33,7 +42,7 @@ def known_tokens(
         "n": name,
         "p": str(port),
         "r": user,
-        "u": os.environ.get("USER") or Path.home().name,
+        "u": local_user(),
     }
 
 

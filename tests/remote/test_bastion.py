@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,22 @@ Host circle-b
         # A pattern that matches the bastion too: ssh itself refuses that.
         error = failure(Settings("e", "127.0.4.2", ssh_common_args=f"-F {path}"))
         assert (error.stage, "loop" in error.message) == ("configuration", True)
+
+
+def test_a_dead_bastion_is_waited_for_once(folder: Path) -> None:
+    """Not once for each host behind it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, running(folder) as server:
+        port = silent.getsockname()[1]
+        path = config(folder, f"Host 127.0.1.*\n  ProxyJump 127.0.0.1:{port}\n", server)
+        quick = ConnectOptions(timeouts=Timeouts(banner=1))
+        begun = time.monotonic()
+        with Connections(quick) as found:
+            hosts = {f"n{n}": found.to(behind(server, f"n{n}", f"127.0.1.{n}", path)) for n in range(1, 31)}
+            outcome = fan_out(hosts, lambda remote: remote.run("true", timeout=5))
+        assert time.monotonic() - begun < 6
+    assert len(outcome.bad) == 30
+    odd = [str(e) for e in outcome.bad.values() if f"bastion 127.0.0.1 (127.0.0.1:{port})" not in e.message]
+    assert odd == []
 
 
 def test_a_proxy_command(folder: Path, connections: Connections) -> None:

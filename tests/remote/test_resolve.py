@@ -93,7 +93,7 @@ Host first
         2222,
         None,
     )
-    assert found.jump.named == "bastion me@[::1]:2222 ([::1]:2222)"
+    assert found.jump.named == "bastion ::1 ([::1]:2222)"
     found, _ = endpoint(text, tmp_path, host="far")
     assert found.jump is not None
     assert found.jump.jump is not None
