@@ -72,9 +72,16 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600) -> None:
             out.flush()
             os.fchmod(out.fileno(), mode)
         os.rename(beside, path)
-    except BaseException:
+    except BaseException as error:
         remove(beside)
+        name_file(error, path)
         raise
+
+
+def name_file(error: BaseException, path: str) -> None:
+    """An error of the system that names no file, as that of a full disk, names this one."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = path
 
 
 def write_json(path: str, value: Any) -> None:

@@ -76,11 +76,9 @@ class Launcher:
         if self._news < 0:
             return None
         try:
-            data = os.read(self._news, 4096)
+            for data in iter(lambda: os.read(self._news, 4096), b""):
+                self._said += data
         except BlockingIOError:
-            return None
-        self._said += data
-        if data:
             return None
         os.close(self._news)
         self._news = -1

@@ -63,10 +63,17 @@ class Record:
             "failure": None,
         }
 
+    def reserve(self) -> None:
+        """The record has its room on the disk. Raises OSError."""
+        write_atomically(self._path, self._data())
+
+    def _data(self) -> bytes:
+        return json.dumps(self._values).encode("ascii").ljust(_RECORD_SIZE) + b"\n"
+
     def note(self, **values: Any) -> None:
-        """The record on disk says this too, also where the disk is full: it has its room since the start."""
+        """The record on disk says this too, also where the disk has filled up since `reserve`."""
         self._values.update(values)
-        data = json.dumps(self._values).encode("ascii").ljust(_RECORD_SIZE) + b"\n"
+        data = self._data()
         try:
             write_atomically(self._path, data)
         except OSError as error:
@@ -88,8 +95,12 @@ def run(run_dir: str, command: List[str]) -> int:
         files, plan = open_run(run_dir)
     except PlanError as error:
         return _refuse(str(error), 1)
-    make_private_directory(files.ranks)
     record = Record(files, local_rank(environ))
+    try:
+        make_private_directory(files.ranks)
+        record.reserve()
+    except OSError as error:
+        return _refuse("%s: %s; the script was not started" % (error.filename, error.strerror), 1)
     try:
         check_world(plan, environ)
     except WrongWorld as error:

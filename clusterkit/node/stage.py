@@ -10,7 +10,15 @@ import sys
 import time
 from typing import IO, Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .files import expanded, make_private_directory, read_json, remove, write_atomically, write_json
+from .files import (
+    expanded,
+    make_private_directory,
+    name_file,
+    read_json,
+    remove,
+    write_atomically,
+    write_json,
+)
 
 # Another stage of the same code on this host may be at work.
 LOCK_LIMIT = 120.0
@@ -220,8 +228,9 @@ class Sync:
             else:
                 _copy(source, entry, beside)
             os.rename(beside, path)
-        except BaseException:
+        except BaseException as error:
             remove(beside)
+            name_file(error, path)
             raise
 
     def _set_mode(self, entry: Entry) -> None:

@@ -279,7 +279,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named(small_disk: Path, monkeypatch: 
     monkeypatch.setattr(stage.Sync, "_check_space", lambda *_: None)
     host = Host(small_disk)
     answer = host.stage({"big": (0o644, b"x" * 1_000_000)})
-    assert answer["error"].endswith("No space left on device")
+    assert answer["error"] == f"{host.root}/big: No space left on device"
     assert not list(host.root.glob("*.part"))
 
 
