@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clusterkit import steps
 from clusterkit.facts import Clock, Facts, Output, interpret
 from clusterkit.probes import LAUNCH
 
 CASES = Path(__file__).parent.parent / "cases" / "probes"
-PROBES = {probe.name: probe for probe in LAUNCH}
+PROBES = {probe.name: probe for probe in (*LAUNCH, *steps.probes(steps.ALL))}
 
-# An ordinary GPU host: the case that a test gets for each probe it does not name.
+# An ordinary GPU host: the case that a test gets for each probe it does not name; `usual` for what is not here.
 USUAL = {
     "host": "debian12",
     "environment": "plain",
@@ -46,9 +47,9 @@ def facts(alias: str, clock: Clock | None = None, /, **cases: str | Output) -> F
     """Facts of one host from a recorded case, or an Output, for each probe; USUAL for what is not named."""
     outputs = {
         probe: case if isinstance(case, Output) else output("disk" if probe == "scratch" else probe, case)
-        for probe, case in {**USUAL, **cases}.items()
+        for probe, case in {**dict.fromkeys(PROBES, "usual"), **USUAL, **cases}.items()
     }
-    return Facts(alias, interpret(alias, outputs, LAUNCH), clock or Clock(0.0, 0.001))
+    return Facts(alias, interpret(alias, outputs, tuple(PROBES.values())), clock or Clock(0.0, 0.001))
 
 
 def plain(value: Any) -> Any:
