@@ -23,6 +23,7 @@ from clusterkit.remote.protocol import Remote
 from clusterkit.steps import Fleet, Step, Verdict
 from clusterkit.steps.applying import Applied, outcome, script
 from clusterkit.steps.engine import Status
+from clusterkit.tables import Tables
 
 FACTS_TIMEOUT_S = 90.0
 # Pulling an image is a fix too; each step's own lines set tighter limits.
@@ -33,10 +34,14 @@ Doing = Callable[[str, Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Target:
-    """All hosts of the inventory (rules between nodes name them all), and those that this call is about."""
+    """All hosts of the inventory (rules between nodes name them all), and those that this call is about.
+
+    `tables` are the site's own, None for those that are shipped.
+    """
 
     members: tuple[Settings, ...]
     hosts: tuple[str, ...]
+    tables: Tables | None = None
 
 
 @dataclass(frozen=True)
@@ -170,5 +175,5 @@ def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
     try:
         arranged = topology.arrange(answering, facts, "preflight") if answering else None
     except (TopologyError, HostError) as error:
-        return Fleet(members, facts, None), error.message
-    return Fleet(members, facts, arranged.topology if arranged else None), ""
+        return Fleet(members, facts, None, target.tables), error.message
+    return Fleet(members, facts, arranged.topology if arranged else None, target.tables), ""

@@ -43,6 +43,7 @@ LAYERS = (
             "selection",
             "steps",
             "sync",
+            "tables",
             "templating",
             "topology",
             "variables",

@@ -6,8 +6,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from clusterkit import preflight, reset
+from clusterkit import inventory as inventories
+from clusterkit import preflight, reset, tables
 from clusterkit.cli.session import Access, members, remotes_of
 from clusterkit.errors import ClusterkitError, ExitCode
 from clusterkit.interrupts import Interrupts
@@ -29,9 +31,14 @@ def opened(
     words = Words(quiet=quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
-    target = Target(everybody.settings, tuple(each.alias for each in chosen.settings))
+    target = Target(everybody.settings, tuple(each.alias for each in chosen.settings), _site_tables())
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
         yield target, remotes, words, interrupts
+
+
+def _site_tables() -> tables.Tables:
+    """The shipped tables with what `clusterkit.toml` names over them, so that a slip there shows at once."""
+    return tables.load(*(inventories.project_file(Path.cwd(), key) for key in ("driver_table", "xid_table")))
 
 
 class Converge:

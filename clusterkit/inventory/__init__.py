@@ -4,10 +4,20 @@
 inventory a command means, `listing` and `graph` → what was understood.
 """
 
-from clusterkit.inventory.find import Found, find, members_pattern
+from clusterkit.inventory.find import Found, find, members_pattern, project_file
 from clusterkit.inventory.listing import graph, listing
 from clusterkit.inventory.loading import load
 from clusterkit.inventory.patterns import select
 from clusterkit.inventory.schema import settings
 
-__all__ = ["Found", "find", "graph", "listing", "load", "members_pattern", "select", "settings"]
+__all__ = [
+    "Found",
+    "find",
+    "graph",
+    "listing",
+    "load",
+    "members_pattern",
+    "project_file",
+    "select",
+    "settings",
+]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clusterkit.errors import InputError, NotFound
 from clusterkit.inventory import nearness
 from clusterkit.inventory.patterns import DEFAULT
+from clusterkit.inventory.toml import read_toml
 
 VARIABLE = "CLUSTERKIT_INVENTORY"
 PROJECT_FILE = "clusterkit.toml"
-KNOWN = ("inventory", "hosts")
+KNOWN = ("inventory", "hosts", "driver_table", "xid_table")
 
 _NOT_INVENTORIES = (".md", ".txt", ".bak", ".orig", ".retry", ".rst")
 
@@ -48,6 +47,15 @@ def members_pattern(cwd: Path) -> str:
     Raises InputError if `clusterkit.toml` cannot be used.
     """
     return _project(cwd).get("hosts", DEFAULT)
+
+
+def project_file(cwd: Path, key: str) -> Path | None:
+    """The file that `clusterkit.toml` names by this key, relative to it; None if it names none.
+
+    Raises InputError if `clusterkit.toml` cannot be used.
+    """
+    named = _project(cwd).get(key)
+    return cwd / Path(named).expanduser() if named else None
 
 
 def _named(argument: str | None, cwd: Path, environ: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -111,7 +119,7 @@ def _project(cwd: Path) -> dict[str, str]:
     path = cwd / PROJECT_FILE
     if not path.is_file():
         return {}
-    settings = _toml(path)
+    settings = read_toml(path, PROJECT_FILE, 'texts need quotes: inventory = "inventory.ini"')
     for key, value in settings.items():
         if key not in KNOWN:
             meant = nearness.slip_of(key, KNOWN)
@@ -126,18 +134,9 @@ def _project(cwd: Path) -> dict[str, str]:
     return settings
 
 
-_EXAMPLES: Mapping[str, str] = {"inventory": "inventory.ini", "hosts": DEFAULT}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-    try:
-        loaded: dict[str, Any] = tomllib.loads(path.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{PROJECT_FILE}: not valid TOML: {error}", 'texts need quotes: inventory = "inventory.ini"'
-        ) from None
-    return loaded
+_EXAMPLES: Mapping[str, str] = {
+    "inventory": "inventory.ini",
+    "hosts": DEFAULT,
+    "driver_table": "site/drivers.toml",
+    "xid_table": "site/xids.toml",
+}

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
+from clusterkit import tables
 from clusterkit.errors import ExitCode, worst
 from clusterkit.facts import Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
+from clusterkit.tables import Tables
 from clusterkit.topology import Node, Topology
 
 V = TypeVar("V")
@@ -72,6 +74,18 @@ class AtMost:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """Anything is as desired: the value is only there to be read in the report."""
+
+    def met_by(self, actual: Any) -> bool:
+        """Always true."""
+        return True
+
+    def __str__(self) -> str:
+        return "anything"
+
+
+@dataclass(frozen=True)
 class VersionAtLeast:
     """A version that must be reached, compared number by number: 2.10 is newer than 2.9."""
 
@@ -99,19 +113,33 @@ def version_key(version: str) -> tuple[int, ...]:
 class Fleet:
     """All hosts at once, so that "the same as on the others" is a step like any other.
 
-    `topology` is None where no run is planned (preflight of hosts that do not make up a job yet).
+    `topology` is None where no run is planned (preflight of hosts that do not make up a job yet). `site` are
+    the tables with the site's own entries, None for those that are shipped.
     """
 
     members: Mapping[str, Settings]
     facts: Mapping[str, Facts]
     topology: Topology | None = None
+    site: Tables | None = None
 
     # What was read off every host once, by what read it: 256 hosts are compared with 256.
     _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _once: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:
         return {node.alias: node for node in self.topology.nodes} if self.topology else {}
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Driver versions and error numbers, read when a step asks for them."""
+        return self.site or tables.load()
+
+    def once(self, read: Callable[[Fleet], V]) -> V:
+        """What `read` (a function of a module) finds in the whole fleet, found out once for all hosts."""
+        if read not in self._once:
+            self._once[read] = read(self)
+        return cast(V, self._once[read])
 
     def node(self, host: str) -> Node | None:
         """The host's node in the planned run, None without one."""

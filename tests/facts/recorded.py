@@ -15,7 +15,7 @@ from clusterkit.probes import LAUNCH
 CASES = Path(__file__).parent.parent / "cases" / "probes"
 PROBES = {probe.name: probe for probe in (*LAUNCH, *steps.probes(steps.ALL))}
 
-# An ordinary GPU host: the case that a test gets for each probe it does not name; `usual` for what is not here.
+# An ordinary GPU host: the case that a test gets for a probe it does not name; `usual` for what is not here.
 USUAL = {
     "host": "debian12",
     "environment": "plain",
