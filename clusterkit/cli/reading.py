@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clusterkit import logs
 from clusterkit.cli.session import Access, run_remotes
-from clusterkit.errors import ExitCode
+from clusterkit.errors import ExitCode, Interrupted
 from clusterkit.events import Event
 from clusterkit.gathered import LONGEST_LINE, tail_offset
 from clusterkit.interrupts import Interrupts
@@ -63,7 +64,11 @@ class Reader:
             silent.discard(str(host))
 
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
+            try:
+                logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
+            except Interrupted as left:
+                self._words.say(f"no longer following run {self._record.run_id}, which goes on by itself")
+                return int(left.exit_code)
         return ExitCode.OK
 
     def export(self, directory: Path) -> int:
@@ -93,8 +98,10 @@ class Reader:
         def tell(event: Event) -> None:
             self._tell(event) if event.kind == "line" else self._notices(event)
 
+        self._words.progress("asking the hosts")
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
             watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell)
+        self._words.clear()
         gone = self._unreachable(watch, self._ranks)
         for rank in gone:
             self._print(rank, lines, watch)
@@ -104,7 +111,10 @@ class Reader:
         """What was gathered before of a host's ranks, if anything was."""
         for rank in self._ranks:
             if self._record.node_of(rank).host == host and self._gathered(rank):
-                self._words.say(f"rank {rank}: what was gathered before", "yellow")
+                self._words.say(
+                    f"rank {rank} on {host}: this is what was gathered before ({self._amount(rank)})",
+                    "yellow",
+                )
                 self._copy(rank, lines)
 
     def _print(self, rank: int, lines: int | None, watch: Watch | None) -> bool:
@@ -134,11 +144,15 @@ class Reader:
         path = self._store.log(self._record.run_id, rank)
         return path.stat().st_size if path.exists() else 0
 
+    def _amount(self, rank: int) -> str:
+        count = self._gathered(rank)
+        return size(count) if count >= 1000 else f"{count} bytes"
+
     def _say_gathered(self, rank: int, watch: Watch | None) -> None:
         host = self._record.node_of(rank).host
         why = watch.observed[host].error if watch else "not asked"
         self._words.say(
-            f"rank {rank} on {host}: this is what was gathered before ({size(self._gathered(rank))}), "
+            f"rank {rank} on {host}: this is what was gathered before ({self._amount(rank)}), "
             f"the host does not answer: {why}",
             "yellow",
         )
@@ -150,12 +164,17 @@ class Reader:
         return [rank for rank in ranks if not watch.observed[self._record.node_of(rank).host].reachable]
 
     def _tell(self, event: Event) -> None:
-        if event.kind == "line" and len(self._ranks) == 1:
-            write_bytes(event.data["bytes"] + b"\n")
-        elif event.kind == "line":
-            show_line(event.data)
+        if event.kind == "line":
+            with self._words.aside():
+                self._line(event.data)
         elif event.kind == "notice":
             self._words.say(str(event.data["text"]), "yellow")
+
+    def _line(self, data: Mapping[str, Any]) -> None:
+        if len(self._ranks) == 1:
+            write_bytes(data["bytes"] + b"\n")
+        else:
+            show_line(data)
 
     def _notices(self, event: Event) -> None:
         """Notices about a host are left to the end, where each rank of it is accounted for."""

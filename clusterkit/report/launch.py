@@ -97,8 +97,11 @@ class LaunchReport:
         if data.get("incomplete"):
             ranks = [entry["rank"] for entry in data["ranks"] if entry["host"] in data["incomplete"]]
             hosts = fold(data["incomplete"])
+            whose = (
+                f"log of rank {ranks[0]} is" if len(ranks) == 1 else f"logs of ranks {fold_ranks(ranks)} are"
+            )
             self._words.insist(
-                f"logs of ranks {fold_ranks(ranks)} are incomplete: {hosts} did not answer at the end",
+                f"the {whose} incomplete: {hosts} did not answer at the end",
                 "yellow",
             )
         self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
