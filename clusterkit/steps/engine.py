@@ -110,6 +110,13 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class Permissions:
+    """What the user allows beyond ordinary changes. `install`: packages from the host's own sources."""
+
+    install: bool = False
+
+
+@dataclass(frozen=True)
 class Fleet:
     """All hosts at once, so that "the same as on the others" is a step like any other.
 
@@ -121,6 +128,7 @@ class Fleet:
     facts: Mapping[str, Facts]
     topology: Topology | None = None
     site: Tables | None = None
+    permissions: Permissions = Permissions()
 
     # What was read off every host once, by what read it: 256 hosts are compared with 256.
     _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
