@@ -22,7 +22,7 @@ from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.steps import Fleet, Step, Verdict
 from clusterkit.steps.applying import Applied, outcome, script
-from clusterkit.steps.engine import Status
+from clusterkit.steps.engine import Permissions, Status
 from clusterkit.tables import Tables
 
 FACTS_TIMEOUT_S = 90.0
@@ -42,6 +42,7 @@ class Target:
     members: tuple[Settings, ...]
     hosts: tuple[str, ...]
     tables: Tables | None = None
+    permissions: Permissions = Permissions()
 
 
 @dataclass(frozen=True)
@@ -175,5 +176,6 @@ def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
     try:
         arranged = topology.arrange(answering, facts, "preflight") if answering else None
     except (TopologyError, HostError) as error:
-        return Fleet(members, facts, None, target.tables), error.message
-    return Fleet(members, facts, arranged.topology if arranged else None, target.tables), ""
+        return Fleet(members, facts, None, target.tables, target.permissions), error.message
+    made = arranged.topology if arranged else None
+    return Fleet(members, facts, made, target.tables, target.permissions), ""

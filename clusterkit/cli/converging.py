@@ -21,17 +21,25 @@ from clusterkit.report import problems
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
 from clusterkit.steps.applying import Applied
+from clusterkit.steps.engine import Permissions
 
 
 @contextmanager
 def opened(
-    inventory: str | None, limit: str | None, access: Access, forks: int, *, quiet: bool
+    inventory: str | None,
+    limit: str | None,
+    access: Access,
+    forks: int,
+    *,
+    quiet: bool,
+    install: bool = False,
 ) -> Iterator[tuple[Target, Mapping[str, Remote], Words, Interrupts]]:
     """The target of a preflight with connections to all its hosts."""
     words = Words(quiet=quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
-    target = Target(everybody.settings, tuple(each.alias for each in chosen.settings), _site_tables())
+    hosts = tuple(each.alias for each in chosen.settings)
+    target = Target(everybody.settings, hosts, _site_tables(), Permissions(install=install))
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
         yield target, remotes, words, interrupts
 

@@ -32,6 +32,9 @@ def preflight(
         bool, typer.Option("--diff", help="Show what is and what should be, and the commands.")
     ] = False,
     yes: Yes = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Allow packages to be installed from the hosts' own sources.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
     forks: Forks = FORKS,
     as_json: AsJson = False,
@@ -50,7 +53,12 @@ def preflight(
     from clusterkit.report import preflight as report
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
-    with opened(inventory, limit, access, forks, quiet=as_json) as (target, remotes, words, interrupts):
+    with opened(inventory, limit, access, forks, quiet=as_json, install=install) as (
+        target,
+        remotes,
+        words,
+        interrupts,
+    ):
         converge = Converge(target, remotes, words, interrupts, forks)
         result = converge.preflight(check=check, yes=yes, diff=diff)
     if as_json:
