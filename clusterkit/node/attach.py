@@ -195,7 +195,9 @@ class Attachment:
         supervisor = Supervised(self._plan)
         self._controller.hears = supervisor.send
         while supervisor.sock is not None:
-            if supervisor.look() or time.monotonic() - self._told_at > _STATE_EVERY:
+            newer = supervisor.look()
+            # A supervisor that lives but has not spoken yet is no reason to say that there is none.
+            if newer or (supervisor.state and time.monotonic() - self._told_at > _STATE_EVERY):
                 self._tell(supervisor.state)
             more = self._send_logs()
             self._controller.wait(0 if more else _POLL, supervisor.sock)

@@ -2,6 +2,9 @@
 
 from typing import List, NamedTuple, Optional
 
+# How far two clocks may drift apart, or be slewed, over the samples that are kept.
+_DRIFT = 0.02
+
 
 class Sample(NamedTuple):
     """One exchange: the offset it showed, and its round trip, both in seconds."""
@@ -26,9 +29,17 @@ class ClockOffset:
         round_trip = (received - sent) - (sent_there - received_there)
         if round_trip < 0:
             return  # A clock was set in between.
-        offset = ((sent - received_there) + (received - sent_there)) / 2
-        self._samples.append(Sample(offset, round_trip))
+        sample = Sample(((sent - received_there) + (received - sent_there)) / 2, round_trip)
+        if self._contradicts(sample):
+            self._samples = []  # One of the two clocks was set: what was known is no longer true.
+        self._samples.append(sample)
         del self._samples[: -self._KEPT]
+
+    def _contradicts(self, sample: Sample) -> bool:
+        best = self.best
+        if best is None:
+            return False
+        return abs(sample.offset - best.offset) > (sample.round_trip + best.round_trip) / 2 + _DRIFT
 
     @property
     def count(self) -> int:

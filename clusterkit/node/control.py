@@ -117,7 +117,7 @@ class ControlServer:
                 client.connection.send(self._line())
             else:
                 client.connection.close("not understood")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             client.connection.close("not understood")
 
     def _line(self) -> bytes:

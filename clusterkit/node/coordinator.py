@@ -128,13 +128,10 @@ class Coordinator:
             if silent:
                 caller.connection.close("silent")
 
-    def views(self, own: Dict[str, Any], now: float) -> List[View]:
-        """Every node as node 0 knows it now, itself first."""
-        views = [View(0, self._plan.alias, True, now, own)]
-        for rank, member in enumerate(self._plan.nodes[1:], 1):
-            joined = rank in self._of_node
-            views.append(View(rank, member.alias, joined, self._heard_at.get(rank), self._states.get(rank)))
-        return views
+    def view(self, rank: int, registered: Optional[bool]) -> View:
+        """Another node as node 0 knows it now."""
+        alias, joined = self._plan.nodes[rank].alias, rank in self._of_node
+        return View(rank, alias, joined, self._heard_at.get(rank), self._states.get(rank), registered)
 
     def everyone_knows(self, now: float) -> bool:
         """Every node that is not lost has said that it knows the decision."""
@@ -163,7 +160,7 @@ def _listen(ip: str, port: int) -> socket.socket:
     return listener
 
 
-def peers_of(views: List[View], now: float, registered: Optional[List[int]]) -> List[Dict[str, Any]]:
+def peers_of(views: List[View], now: float) -> List[Dict[str, Any]]:
     """`peers` of node 0's state: all nodes but node 0."""
     return [
         {
@@ -171,7 +168,7 @@ def peers_of(views: List[View], now: float, registered: Optional[List[int]]) -> 
             "alias": view.alias,
             "heard_s": None if view.heard_at is None else round(now - view.heard_at, 3),
             "joined": view.joined,
-            "registered": None if registered is None else view.node_rank in registered,
+            "registered": view.registered,
             "state": view.state,
         }
         for view in views[1:]

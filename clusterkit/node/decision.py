@@ -18,13 +18,18 @@ _PAUSE = 2.0
 
 
 class View(NamedTuple):
-    """What node 0 knows about one node. `heard_at` is the monotonic clock; None if never heard."""
+    """What node 0 knows about one node.
+
+    `heard_at` is the monotonic clock, None if the node was never heard. `registered` says whether its
+    launcher has come to Paddle's own meeting point, None if that is not known.
+    """
 
     node_rank: int
     alias: str
     joined: bool
     heard_at: Optional[float]
     state: Optional[State]
+    registered: Optional[bool] = None
 
     @property
     def phase(self) -> str:
@@ -268,5 +273,6 @@ def _missing(views: Sequence[View]) -> str:
     for view in views:
         ranks = view.state["ranks"] if view.state else []
         absent = [str(rank["rank"]) for rank in ranks if rank["started_at"] is None]
-        words.append("%s (rank%s %s)" % (view.alias, "s" * (len(absent) != 1), ", ".join(absent)))
+        why = {True: "", False: ", its launcher has not reached the master", None: ""}[view.registered]
+        words.append("%s (rank%s %s%s)" % (view.alias, "s" * (len(absent) != 1), ", ".join(absent), why))
     return ", ".join(words)

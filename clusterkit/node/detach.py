@@ -44,7 +44,10 @@ def _last_words(files: RunFiles) -> str:
 def _spawn(files: RunFiles, plan: Plan) -> int:
     """Fork twice, so that the supervisor belongs to no session of ours; its pid."""
     news_read, news_write = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        raise StartError("no process can be made: %s" % error.strerror)
     if child == 0:
         try:
             os.setsid()
@@ -64,6 +67,8 @@ def _spawn(files: RunFiles, plan: Plan) -> int:
 def _understand(news: bytes) -> Tuple[int, str]:
     """The supervisor's pid, and what went wrong before it was one."""
     pid, _, problem = news.decode("utf-8", "replace").partition("\n")
+    if not pid:
+        raise StartError("no process can be made: its first child died")
     return int(pid), problem.strip()
 
 

@@ -13,6 +13,8 @@ from .plan import Plan
 
 # How long the child waits for the time to start before it gives up (its parent may be stuck).
 _WAIT_LIMIT = 120.0
+# The start is announced about half a second before; more than this is a clock gone wrong.
+_LONGEST_LEAD = 5.0
 
 
 def environment(plan: Plan) -> Dict[str, str]:
@@ -134,9 +136,11 @@ class Launcher:
         at = self._wait_for_time(go)
         if at is None:
             os._exit(0)
-        # No busy waiting at the end: where nodes share a machine it would delay the other ones.
-        while time.time() < at:
-            time.sleep(max(0.0, at - time.time()))
+        # From now on a clock that is set does no harm. No busy waiting at the end: where nodes share a
+        # machine it would delay the other ones.
+        due = time.monotonic() + min(at - time.time(), _LONGEST_LEAD)
+        while time.monotonic() < due:
+            time.sleep(max(0.0, due - time.monotonic()))
         os.write(news, b"started %.6f\n" % time.time())
         os.execve("/bin/sh", ["sh", self._files.node_script], environ)
 

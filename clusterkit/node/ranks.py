@@ -85,7 +85,7 @@ class Ranks:
         if self._seen.get(local) == version:
             return
         record = read_json(path)
-        if record is None:
+        if not isinstance(record, dict):
             return
         self._seen[local] = version
         self._records[local] = record

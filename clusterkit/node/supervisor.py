@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import decision as deciding
 from . import plan as planning
@@ -22,10 +22,13 @@ from .peer import Peer
 from .plan import Plan
 
 _TICK = 0.1
+# With many nodes there is always a message: what comes within this time is looked at together.
+_TOGETHER = 0.01
 # A state that has not changed is still written and pushed this often.
 _REFRESH = 5.0
-# Node 0's state holds all nodes' states: changes of others are gathered this long before they are pushed.
-_GATHER = 0.1
+# Node 0's state holds all nodes' states: other nodes' changes are gathered this long, for each node, before
+# the whole is pushed.
+_GATHER = 0.004
 # How long the last state may take to reach those who watch.
 _FAREWELL = 2.0
 
@@ -59,7 +62,8 @@ class Supervisor:
         self._decision = deciding.waiting()
         self._alone: Optional[Dict[str, Any]] = None
         self._stop_wanted: Optional[Dict[str, Any]] = None
-        self._told = ""
+        self._turned_at = self._began
+        self._told = ("", "")
         self._published_at = 0.0
         self._over_since: Optional[float] = None
         self._signals = _catch_signals(self._selector, self._signalled)
@@ -90,10 +94,7 @@ class Supervisor:
                 self._turn()
         except Exception:
             _log(traceback.format_exc())
-            self._life.fail(
-                "supervisor", "the supervisor failed: %s" % traceback.format_exc().splitlines()[-1]
-            )
-            self._end_in_panic()
+            self._end_in_panic("the supervisor failed: %s" % traceback.format_exc().splitlines()[-1])
         self._publish(time.monotonic(), final=True)
         self._control.close(_FAREWELL)
         if self._link is not None:
@@ -101,14 +102,24 @@ class Supervisor:
         _log("ended: %s" % self._decision)
 
     def _turn(self) -> None:
-        timeout = _TICK if self._told == self._significant() else 0.0
-        for key, events in self._selector.select(timeout):
-            key.data(events)
-        now = time.monotonic()
+        self._listen()
+        now = self._turned_at = time.monotonic()
         self._life.observe(now)
         self._decide(now)
         self._obey(now)
         self._publish(now)
+
+    def _listen(self) -> None:
+        """Serve every socket until the next turn is due."""
+        due = self._turned_at + _TICK
+        while True:
+            ready = self._selector.select(max(0.0, due - time.monotonic()))
+            for key, events in ready:
+                key.data(events)
+            if ready:
+                due = min(due, self._turned_at + _TOGETHER)
+            if time.monotonic() >= due:
+                return
 
     # Commands and signals.
 
@@ -150,12 +161,14 @@ class Supervisor:
                 self._master.step(now)
 
     def _views(self, now: float) -> List[deciding.View]:
-        own = self._own_state()
-        if isinstance(self._link, Coordinator):
-            return self._link.views(own, now)
-        views = [deciding.View(0, self._plan.alias, True, now, own)]
+        """Every node as node 0 knows it now, itself first."""
+        known = self._master.registered
+        views = [deciding.View(0, self._plan.alias, True, now, self._own_state())]
         for rank, member in enumerate(self._plan.nodes[1:], 1):
-            views.append(deciding.View(rank, member.alias, False, None, None))
+            if isinstance(self._link, Coordinator):
+                views.append(self._link.view(rank, None if known is None else rank in known))
+            else:
+                views.append(deciding.View(rank, member.alias, False, None, None))
         return views
 
     def _as_peer(self, link: Peer, now: float) -> Dict[str, Any]:
@@ -228,8 +241,9 @@ class Supervisor:
             return not self._link.is_connected or (self._link.heard_at or 0.0) > self._over_since + 0.01
         return True
 
-    def _end_in_panic(self) -> None:
-        """We cannot go on; the job must not stay behind."""
+    def _end_in_panic(self, words: str) -> None:
+        """We cannot go on; the job must not stay behind, and the others shall know why."""
+        self._life.fail("supervisor", words)
         run_id, node_rank = self._plan.run_id, self._plan.node_rank
         end = time.monotonic() + processes.PROOF_LIMIT
         ending = processes.Ending(
@@ -239,8 +253,7 @@ class Supervisor:
             time.sleep(0.05)
         self._life.state = "ended"
         self._life.ended_at = time.time()
-        failure = self._life.failure or {}
-        why = deciding.cause("supervisor", failure.get("detail", ""), self._plan.node_rank, self._plan.alias)
+        why = deciding.cause("supervisor", words, self._plan.node_rank, self._plan.alias)
         self._decision = dict(deciding.waiting(), phase="done", outcome="failed", cause=why)
 
     # The state, and who is told.
@@ -285,20 +298,22 @@ class Supervisor:
             state["heard_s"] = None if heard_at is None else round(now - heard_at, 3)
         else:
             state.update(clock_offset_s=0.0, clock_error_s=0.0, heard_s=0.0)
-            state["peers"] = peers_of(self._views(now), now, self._master.registered)
+            state["peers"] = peers_of(self._views(now), now)
         return state
 
-    def _significant(self) -> str:
+    def _significant(self) -> Tuple[str, str]:
+        """What makes a state a new one: our own part, and that of the others (node 0 only)."""
         version = self._link.version if isinstance(self._link, Coordinator) else 0
-        return "%d %s %s" % (version, self._master.registered, significant(self._own_state()))
+        return significant(self._own_state()), "%d %s" % (version, self._master.registered)
 
     def _publish(self, now: float, final: bool = False) -> None:
-        told = self._significant()
+        own, others = self._significant()
         since = now - self._published_at
-        if not final and (told == self._told or since < _GATHER / 2) and since < _REFRESH:
+        is_due = since > _REFRESH or (others != self._told[1] and since > _GATHER * len(self._plan.nodes))
+        if not final and own == self._told[0] and not is_due:
             self._control.catch_up()
             return
-        self._told = told
+        self._told = (own, others)
         self._published_at = now
         if isinstance(self._link, Peer):
             self._link.say(now)

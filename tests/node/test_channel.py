@@ -196,3 +196,6 @@ def test_the_clock_offset_is_that_of_the_shortest_round_trip() -> None:
     # A clock that was set in between shows an impossible round trip.
     clock.add(sent=105.0, received_there=103.0, sent_there=104.0, received=105.1)
     assert clock.count == 3
+    # One that was set by a second is noticed by the next exchange, however good the old ones were.
+    clock.add(sent=205.5, received_there=202.002, sent_there=202.002, received=205.51)
+    assert clock.offset == pytest.approx(3.5, abs=0.01)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,43 @@ def test_what_is_written_meanwhile_lies_beside_the_logs(tmp_path: Path) -> None:
             *("logs", "ranks", "state.json", "supervisor.log")
         }
         assert run.state(1)["state"] == "ended"
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_supervisor_that_fails_itself_ends_its_job_and_says_why(tmp_path: Path, broken: int) -> None:
+    with cluster(tmp_path, SLEEP, timeouts={"node": 3}) as run:
+        packed = run.run_dir(broken) / "agent.pyz"
+        break_life(packed, run.records(broken) / "break")
+        nodes = run.go()
+        (run.records(broken) / "break").touch()
+        state = nodes[broken].wait_end(15)
+        words = "the supervisor failed: RuntimeError: broken on purpose"
+        assert (state["state"], state["failure"]["detail"]) == ("ended", words)
+        assert run.left(broken) == {}
+        cause = nodes[1 - broken].wait_end(15)["decision"]["cause"]
+        if broken == 1:
+            assert (cause["kind"], cause["alias"], cause["detail"]) == ("supervisor", "gpu01", words)
+        else:
+            assert (cause["kind"], cause["node_rank"]) == ("lost", 0)
+        assert run.left() == {}
+
+
+def break_life(packed: Path, signal_file: Path) -> None:
+    """The agent fails in the midst of its work as soon as the file is there."""
+    fault = (
+        "\n_observe = Life.observe\n"
+        "def _broken(self, now):\n"
+        f"    if os.path.exists({str(signal_file)!r}):\n"
+        "        raise RuntimeError('broken on purpose')\n"
+        "    _observe(self, now)\n"
+        "Life.observe = _broken\n"
+    )
+    with zipfile.ZipFile(packed) as old:
+        sources = {name: old.read(name) for name in old.namelist()}
+    sources["clusterkit_node/life.py"] += fault.encode()
+    with zipfile.ZipFile(packed, "w") as new:
+        for name, source in sources.items():
+            new.writestr(name, source)
 
 
 def test_two_runs_side_by_side_do_not_touch_each_other(tmp_path: Path) -> None:
