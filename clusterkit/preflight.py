@@ -42,7 +42,7 @@ class Target:
     members: tuple[Settings, ...]
     hosts: tuple[str, ...]
     tables: Tables | None = None
-    permissions: Permissions = Permissions()
+    permissions: Permissions = field(default_factory=Permissions)
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class Fleet:
     facts: Mapping[str, Facts]
     topology: Topology | None = None
     site: Tables | None = None
-    permissions: Permissions = Permissions()
+    permissions: Permissions = field(default_factory=Permissions)
 
     # What was read off every host once, by what read it: 256 hosts are compared with 256.
     _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
