@@ -98,14 +98,12 @@ class _Host:
 
     def connect(self) -> FrameReader:
         script = attach_script(self.node.python, self.node.run_dir, self.verb)
-        stream = self.remote.open(script, timeout=ATTACH_TIMEOUT_S, doing=f"{self.verb} of the run's agent")
+        stream = self.remote.open(script, timeout=ATTACH_TIMEOUT_S, doing="following the run")
         request = {"follow": self.follow, "wait": self.wait}
         with self.lock:
             stream.send(json.dumps(request).encode() + b"\n" + b"".join(self.pending))
             self.pending.clear()
             self.stream = stream
-        # Whatever happens later, the supervisor is started once; from now on we only attach to it.
-        self.verb = "attach"
         return FrameReader(stream, SILENCE_S)
 
     def command(self, line: bytes, keep: bool) -> bool:
@@ -226,6 +224,9 @@ class Following:
         while (frame := reader.next()) is not None:
             header, payload = frame
             kind = str(header.get("frame"))
+            if kind == "state":
+                # The supervisor lives. Starting is safe to repeat until then, and never done after.
+                host.verb = "attach"
             if kind == "log":
                 host.advance(header)
             self._put(Frame(host.node.host, kind, header, payload))
