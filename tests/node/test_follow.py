@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from clusterkit.node import follow
+from clusterkit.node import control, follow
 from clusterkit.node.follow import Log, start_of_last_lines
+from clusterkit.node.plan import open_run
 
 from .loopback import Cluster, cluster, wait_for
 
@@ -170,6 +172,23 @@ def test_a_run_that_was_never_started_says_so(tmp_path: Path) -> None:
         look = run.attach(0, wait=True)
         wait_for(lambda: look.ended, 5, "the end")
         assert look.errors == [f"{run.run_id} has never been started on gpu00"]
+
+
+def test_a_supervisor_that_has_not_spoken_yet_is_waited_for(tmp_path: Path) -> None:
+    with cluster(tmp_path, "#!/bin/sh\n", ranks_per_node=(1,)) as run:
+        plan = open_run(str(run.run_dir(0)))[1]
+        with socket.socket(socket.AF_UNIX) as supervisor:
+            supervisor.bind(control.address(plan))
+            supervisor.listen()
+            look = run.attach(0, wait=True)
+            connection, _ = supervisor.accept()
+            with connection:
+                assert connection.recv(100) == b'{"ask": "watch"}\n'
+                time.sleep(0.5)
+                assert look.errors == []
+                connection.sendall(b'{"state": {"state": "gate"}}\n')
+                wait_for(lambda: look.states, 5, "the first state")
+        assert look.errors == []
 
 
 def test_a_directory_without_a_plan_is_an_error_frame(tmp_path: Path) -> None:
