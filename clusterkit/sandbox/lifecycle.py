@@ -200,7 +200,8 @@ def surroundings(there: SandboxState, spec: SandboxSpec) -> rootfs.Surroundings:
     directory = state.directory(spec.name)
     hide = visibility.hidden_directories(visibility.controllers_own(state.home()))
     shared = disks.shared_home(directory) if spec.shared_home else ()
-    binds = (*visibility.interpreter_binds(spec.python, hide), *spec.binds, *shared)
+    # A home over an interpreter in it would hide it: what lies inside is bound later.
+    binds = (*shared, *visibility.interpreter_binds(spec.python, hide), *spec.binds)
     return rootfs.Surroundings(
         sandbox=f"{os.uname().nodename} {directory}",
         hide=hide,
