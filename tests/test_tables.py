@@ -65,7 +65,8 @@ def test_no_number_is_in_two_classes_and_each_that_is_shown_says_what_to_do() ->
 def test_a_site_replaces_single_entries(tmp_path: Path) -> None:
     xids, drivers = tmp_path / "xids.toml", tmp_path / "drivers.toml"
     xids.write_text(
-        '[classes.harmless]\nstatus = "ok"\ncodes = [31]\n[classes.ours]\nstatus = "failed"\ncodes = [94]\nadvice = "call Ann"\n'
+        '[classes.harmless]\nstatus = "ok"\ncodes = [31]\n'
+        '[classes.ours]\nstatus = "failed"\ncodes = [94]\nadvice = "call Ann"\n'
     )
     drivers.write_text('[minimum]\n"12" = "470.57.02"\n')
     found = tables.load(drivers, xids)

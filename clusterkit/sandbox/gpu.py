@@ -66,6 +66,11 @@ def _gpu(host: str, index: int) -> dict[str, Any]:
         "persistence_mode": "Enabled",
         "compute_mode": "Default",
         "mig.mode.current": "Disabled",
+        "ecc.mode.current": "Enabled",
         "ecc.errors.uncorrected.volatile.total": 0,
+        "remapped_rows.pending": "No",
+        "fabric.state": "Completed",
+        "nvlink.count": 18,
+        "nvlink.inactive": [],
         "pstate": "P0",
     }

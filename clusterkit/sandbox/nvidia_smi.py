@@ -65,23 +65,28 @@ def answer(answers: dict[str, Any], arguments: list[str]) -> list[str]:
         if flag in options:
             rows = gpus if flag == "--query-gpu" else compute_apps(answers, gpus)
             return table(rows, options[flag], options.get("--format", ""), apps=flag != "--query-gpu")
+    if "nvlink" in options:
+        return links(gpus)
     if "-L" in options:
         return [f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})" for gpu in gpus]
-    return report(answers, gpus) if "-q" in options else summary(answers, gpus)
+    if "-q" in options:
+        return xml(answers, gpus) if "-x" in options else report(answers, gpus)
+    return summary(answers, gpus)
 
 
 def parse(arguments: list[str]) -> dict[str, str]:
     """Options with their values; both `--query-gpu=x` and `--query-gpu x`."""
-    long = {"--list-gpus": "-L", "--query": "-q", "--id": "-i"}
+    long = {"--list-gpus": "-L", "--query": "-q", "--id": "-i", "--xml-format": "-x", "-s": "--status"}
+    valued = ("--query-gpu", "--query-compute-apps", "--format", "-i")
     options = {}
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = long.get(name, name)
-        if name in ("--query-gpu", "--query-compute-apps", "--format", "-i") and not equals and rest:
+        if name in valued and not equals and rest:
             value = rest.pop(0)
-        elif name not in ("--query-gpu", "--query-compute-apps", "--format", "-i", "-L", "-q"):
+        elif name not in (*valued, "-L", "-q", "-x", "nvlink", "--status"):
             raise Refused(
                 f"Invalid combination of input arguments: {word} (the sandbox's stand-in does not know it)"
             )
@@ -164,6 +169,64 @@ def report(answers: dict[str, Any], gpus: list[dict[str, Any]]) -> list[str]:
             "    FB Memory Usage",
             f"        Total                             : {gpu.get('memory.total', 'N/A')} MiB",
         ]
+    return lines
+
+
+def xml(answers: dict[str, Any], gpus: list[dict[str, Any]]) -> list[str]:
+    """The elements of `-q -x` that programs read, arranged as the real program does."""
+    lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">']
+    lines += ["<nvidia_smi_log>", *element(1, "driver_version", answers["driver_version"])]
+    lines += element(1, "attached_gpus", len(answers["gpus"]))
+    for gpu in gpus:
+        lines += [f'\t<gpu id="{gpu["pci.bus_id"]}">', *inside(gpu), "\t</gpu>"]
+    return [*lines, "</nvidia_smi_log>"]
+
+
+def inside(gpu: dict[str, Any]) -> list[str]:
+    """One GPU's elements."""
+    uncorrected = gpu.get("ecc.errors.uncorrected.volatile.total", 0)
+    tree = {
+        "product_name": gpu["name"],
+        "product_architecture": gpu.get("architecture", "Hopper"),
+        "persistence_mode": gpu.get("persistence_mode", "Enabled"),
+        "mig_mode": {"current_mig": gpu.get("mig.mode.current", "N/A")},
+        "uuid": gpu["uuid"],
+        "gpu_reset_status": {"reset_required": gpu.get("reset_status.reset_required", "No")},
+        "gpu_recovery_action": gpu.get("gpu_recovery_action", "None"),
+        "pci": {"pci_bus_id": gpu["pci.bus_id"]},
+        "fb_memory_usage": {name: f"{gpu[f'memory.{name}']} MiB" for name in ("total", "used", "free")},
+        "compute_mode": gpu.get("compute_mode", "Default"),
+        "ecc_mode": {"current_ecc": gpu.get("ecc.mode.current", "Enabled")},
+        "ecc_errors": {"volatile": {"sram_uncorrectable_secded": 0, "dram_uncorrectable": uncorrected}},
+        "remapped_rows": {
+            "remapped_row_pending": gpu.get("remapped_rows.pending", "No"),
+            "remapped_row_failure": gpu.get("remapped_rows.failure", "No"),
+        },
+        "fabric": {
+            "state": gpu.get("fabric.state", "Completed"),
+            "status": gpu.get("fabric.status", "Success"),
+        },
+    }
+    return [line for tag, value in tree.items() for line in element(2, tag, value)]
+
+
+def element(depth: int, tag: str, value: Any) -> list[str]:
+    """An element with a text, or with others in it."""
+    indent = "\t" * depth
+    if not isinstance(value, dict):
+        return [f"{indent}<{tag}>{value}</{tag}>"]
+    parts = [line for name, part in value.items() for line in element(depth + 1, name, part)]
+    return [f"{indent}<{tag}>", *parts, f"{indent}</{tag}>"]
+
+
+def links(gpus: list[dict[str, Any]]) -> list[str]:
+    """What `nvlink --status` prints: each link's speed, or that it is not active."""
+    lines = []
+    for gpu in gpus:
+        lines.append(f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})")
+        for link in range(gpu.get("nvlink.count", 0)):
+            down = link in gpu.get("nvlink.inactive", [])
+            lines.append(f"\t Link {link}: {'<inactive>' if down else '26.562 GB/s'}")
     return lines
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -95,3 +96,25 @@ def test_reports_say_that_there_is_no_gpu(
 def test_uuids_differ_between_hosts() -> None:
     assert gpu.answers("node01", 1)["gpus"][0]["uuid"] != gpu.answers("node02", 1)["gpus"][0]["uuid"]
     assert gpu.files("node01", 0, "python3") == ()
+
+
+def test_the_xml_report(eight: dict[str, Any], tmp_path: Path) -> None:
+    eight["gpus"][3].update({"mig.mode.current": "Enabled", "ecc.errors.uncorrected.volatile.total": 7})
+    log = ElementTree.fromstring(ask(eight, tmp_path, "-q", "-x").stdout)
+    gpus = log.findall("gpu")
+    assert log.findtext("driver_version") == "550.90.07"
+    assert [gpu.findtext("mig_mode/current_mig") for gpu in gpus[2:4]] == ["Disabled", "Enabled"]
+    assert gpus[3].findtext("ecc_errors/volatile/dram_uncorrectable") == "7"
+    assert gpus[0].findtext("fb_memory_usage/used") == "4 MiB"
+
+
+def test_links(eight: dict[str, Any], tmp_path: Path) -> None:
+    eight["gpus"][1]["nvlink.inactive"] = [2]
+    lines = ask(eight, tmp_path, "nvlink", "--status").stdout.splitlines()
+    assert len(lines) == 8 * 19
+    assert lines[19:23] == [
+        f"GPU 1: {eight['gpus'][1]['name']} (UUID: {eight['gpus'][1]['uuid']})",
+        "\t Link 0: 26.562 GB/s",
+        "\t Link 1: 26.562 GB/s",
+        "\t Link 2: <inactive>",
+    ]
