@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,38 @@ def test_a_certificate_that_does_not_hold(
             connections.to(server.settings(address="127.0.0.2")).run("true", timeout=10)
             assert why in connections.warnings[0]
             assert connections.recorded_keys  # then it is as good as any unknown key
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "why"),
+    [
+        (("-h",), 0, None),
+        (("-h",), 1, "its signature is wrong"),
+        ((), 0, "a user's certificate"),
+        (("-h", "-O", "critical:new@example=1"), 0, "critical options"),
+    ],
+)
+def test_what_a_certificate_has_to_be(
+    tmp_path: Path, options: tuple[str, ...], change: int, why: str | None
+) -> None:
+    from clusterkit.remote.endpoint import Endpoint
+    from clusterkit.remote.hostkeys import _certificate_problem
+    from clusterkit.remote.knownhosts import KnownKey
+
+    authority = keygen(tmp_path / "authority")
+    keygen(tmp_path / "host_ed25519")
+    command = ["ssh-keygen", "-q", "-s", str(authority), "-I", "x", "-n", "gpu01", *options]
+    subprocess.run([*command, str(tmp_path / "host_ed25519.pub")], check=True)
+    certificate = bytearray(_blob(tmp_path / "host_ed25519-cert.pub"))
+    certificate[-1] ^= change
+    known = KnownKey("@cert-authority", "ssh-ed25519", _blob(tmp_path / "authority.pub"), tmp_path, 1)
+    problem = _certificate_problem(bytes(certificate), known, Endpoint("a", "gpu01", 22, "u"), time.time())
+    assert problem == why or (why is not None and problem is not None and why in problem)
+    assert _certificate_problem(b"nonsense", known, Endpoint("a", "gpu01", 22, "u"), 0) == "it cannot be read"
+
+
+def _blob(public: Path) -> bytes:
+    return base64.b64decode(public.read_text().split()[1])
 
 
 def test_a_host_that_was_reinstalled_on_a_standard_name(server: Sshd, known: Path) -> None:
