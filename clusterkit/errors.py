@@ -115,6 +115,11 @@ class HostTimeout(HostError):
     """A named wait on this host passed its limit."""
 
 
+def named(host: str, message: str) -> str:
+    """The message with its host in front, once."""
+    return message if message.startswith(host) else f"{host}: {message}"
+
+
 class FleetError(ClusterkitError):
     """At least one host failed; the others' results are not lost, they were reported before."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from clusterkit.errors import named
 from clusterkit.events import Event
 from clusterkit.follow import Frame
 from clusterkit.gathered import GatheredLogs, Lines
@@ -124,11 +125,15 @@ class Watch:
         message = str(frame.header.get("message", "no answer"))
         before = self.observed[frame.host]
         self.observed[frame.host] = Observed(before.state, message)
-        if before.reachable:
-            text = (
-                f"{frame.host} is unobserved ({message}); this says nothing about its training, trying again"
-            )
+        if before.reachable and not self._is_lost(frame.host):
+            words = "this says nothing about its training, trying again"
+            text = f"unobserved: {named(frame.host, message)}; {words}"
             self._tell(Event("notice", self.record.run_id, {"host": frame.host, "text": text}))
+
+    def _is_lost(self, host: str) -> bool:
+        """True if the run was ended because this host is gone: no news that it does not answer."""
+        cause = self.decision.get("cause") or {}
+        return cause.get("kind") == "lost" and cause.get("alias") == host
 
     def _observed(self, frame: Frame) -> None:
         self.observed[frame.host] = Observed(self.observed[frame.host].state)

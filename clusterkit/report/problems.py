@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted
+from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, named
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
 
@@ -21,10 +21,8 @@ def show(error: ClusterkitError, *, as_json: bool = False, words: Words | None =
     words = words or Words()
     if isinstance(error, FleetError):
         show_hosts(words, error)
-    place = (
-        f"{error.host}: " if isinstance(error, HostError) and not error.message.startswith(error.host) else ""
-    )
-    words.insist(f"error: {place}{error.message}", "red")
+    message = named(error.host, error.message) if isinstance(error, HostError) else error.message
+    words.insist(f"error: {message}", "red")
     if isinstance(error, Interrupted) and error.unfinished:
         words.insist(f"not finished: {fold(error.unfinished)}", "yellow")
     _hint(words, error.hint)

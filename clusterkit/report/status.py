@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from clusterkit.errors import named
 from clusterkit.report.folding import fold
 from clusterkit.runs import RunRecord, age
 from clusterkit.selection import fold_ranks
@@ -29,7 +30,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     rows = [["NODE", "HOST", "ADDRESS", "STATE", "RANKS", "LOG BYTES", "ENDED"]]
     rows += [_node_row(node, status["ranks"]) for node in status["nodes"]]
     lines += table(rows)
-    lines += [f"{node['host']}: {node['error']}" for node in status["nodes"] if node["error"]]
+    lines += [named(node["host"], node["error"]) for node in status["nodes"] if node["error"]]
     root = status.get("root")
     if root and root["lines"]:
         lines += [
