@@ -83,9 +83,7 @@ def firewall(
     `declared` are the `env_*` variables of the host. Raises InputError for a variable of the user's that
     would override the launcher's command line, or that only clusterkit may set.
     """
-    refuse(declared, f"host {node.alias}: env_", "in the inventory")
-    refuse(wishes.given, "--env ", "on the command line")
-    refuse(wishes.secrets, "--env-file: ", "in that file")
+    refuse_overrides(node.alias, declared, wishes)
     user = {**declared, **wishes.given}
     proxies = _proxies(login, user, wishes)
     private = {name: value for name, value in user.items() if not is_proxy(name)}
@@ -103,6 +101,13 @@ def firewall(
         removed=MappingProxyType(_removed(login, {**launcher, **secrets})),
         private=frozenset([*private, *(name for name in launcher if is_proxy(name) and bypassed)]),
     )
+
+
+def refuse_overrides(host: str, declared: Mapping[str, str], wishes: Wishes) -> None:
+    """Raise InputError for the user's first variable that nobody may set; needs no host to be asked."""
+    refuse(wishes.given, "--env ", "on the command line")
+    refuse(wishes.secrets, "--env-file: ", "in that file")
+    refuse(declared, f"host {host}: env_", "in the inventory")
 
 
 def refuse(variables: Mapping[str, object], prefix: str, where: str) -> None:

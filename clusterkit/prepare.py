@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterkit import envfile, plan, steps, topology
-from clusterkit.environment import Wishes, firewall
+from clusterkit.environment import Wishes, firewall, refuse_overrides
 from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
 from clusterkit.events import Event
 from clusterkit.facts import Facts, gather
@@ -134,11 +134,14 @@ def _checked(
 
 def _wishes(order: Order) -> Wishes:
     """The user's variables, read before any host is asked, so that a typing error costs nothing."""
-    return Wishes(
+    wishes = Wishes(
         given=envfile.parse_assignments(order.env),
         secrets=envfile.read(order.env_file) if order.env_file else {},
         keep_proxy=order.keep_proxy,
     )
+    for settings in order.members:
+        refuse_overrides(settings.alias, settings.env, wishes)
+    return wishes
 
 
 def _facts(

@@ -108,12 +108,16 @@ def launch(
 
     launching.refuse_confusion(inventory, script, run_mode)
     words = Words(quiet=quiet or as_json)
+    arguments = tuple(context.meta[PASSED_ON])
+    ours = {name for parameter in context.command.params for name in parameter.opts}
+    if note := launching.misplaced(ours, arguments, script):
+        words.say(note, "yellow")
     chosen = members(inventory, limit, words)
     order = Order(
         inventory=chosen.inventory.path.resolve(),
         members=chosen.settings,
         script=script,
-        arguments=tuple(context.meta[PASSED_ON]),
+        arguments=arguments,
         cwd=Path.cwd(),
         nproc_per_node=nproc_per_node,
         devices=launching.device_list(devices),

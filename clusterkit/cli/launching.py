@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clusterkit.cli.session import Access, remotes_of
@@ -31,6 +31,12 @@ def refuse_confusion(inventory: str, script: str, run_mode: str) -> None:
         )
     if run_mode != "collective":
         raise InputError(f"--run-mode {run_mode}: only `collective` is there yet", "leave --run-mode out")
+
+
+def misplaced(ours: Collection[str], arguments: Sequence[str], script: str) -> str:
+    """A sentence for options of ours that stand after SCRIPT and so belong to it; "" without any."""
+    found = [word for word in arguments if word.startswith("--") and word.split("=")[0] in ours]
+    return f"note: {', '.join(found)} stands after {script} and is passed on to it" if found else ""
 
 
 def device_list(devices: str | None) -> tuple[int, ...] | None:
