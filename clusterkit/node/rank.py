@@ -118,9 +118,12 @@ def _refuse(message: str, code: int) -> int:
 
 
 def _say(message: str) -> None:
-    """A line of ours in the rank's own log."""
-    sys.stderr.write("clusterkit: %s\n" % message)
-    sys.stderr.flush()
+    """A line of ours in the rank's own log; a full disk has no room for it, and is no reason to end."""
+    try:
+        sys.stderr.write("clusterkit: %s\n" % message)
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 def _script(command: List[str]) -> List[str]:

@@ -10,6 +10,8 @@ from .plan import Plan
 
 # How much of a failed rank's log travels with the node's state.
 TAIL = 4000
+# With less room than this on its disk a log is most likely cut off.
+_ROOM = 16384
 _SIGKILL = 9
 
 
@@ -109,7 +111,20 @@ class Ranks:
 
     def _keep_tail(self, local: int) -> None:
         if _has_failed(self._state(local)):
-            self._tails[local] = last_bytes(self._plan.log(local), TAIL).decode("utf-8", "replace")
+            note = _full_disk(self._plan.log_dir)
+            end = last_bytes(self._plan.log(local), TAIL - len(note.encode("utf-8")))
+            self._tails[local] = end.decode("utf-8", "replace") + note
+
+
+def _full_disk(folder: str) -> str:
+    """A line for the end of a log whose own last lines, the rank's error among them, found no room."""
+    try:
+        free = os.statvfs(folder)
+    except OSError:
+        return ""
+    if free.f_bavail * free.f_frsize >= _ROOM:
+        return ""
+    return "\nclusterkit: the disk of %s is full; what the rank said at its end is not in its log\n" % folder
 
 
 def _has_failed(state: Dict[str, Any]) -> bool:

@@ -14,25 +14,29 @@ from textwrap import dedent
 # belong to the agent's `stage`, which goes on with the same stdin after exec.
 _RECEIVE = dedent(
     """
-    import os, sys
+    import json, os, sys
     folder, size = os.path.abspath(os.path.expanduser(sys.argv[1])), int(sys.argv[2])
     if sys.version_info < (3, 6):
         sys.exit("Python 3.6 or newer is needed, this is " + sys.version.split()[0])
     os.umask(0o077)
-    os.makedirs(folder, 0o700, exist_ok=True)
-    os.chmod(folder, 0o700)
     agent = os.path.join(folder, "agent.pyz")
     part = agent + ".part"
-    if os.path.lexists(part):
-        os.unlink(part)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-        while size:
-            data = os.read(0, min(size, 1048576))
-            if not data:
-                sys.exit("the connection ended before the agent had arrived")
-            out.write(data)
-            size -= len(data)
-    os.rename(part, agent)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        os.chmod(folder, 0o700)
+        if os.path.lexists(part):
+            os.unlink(part)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            while size:
+                data = os.read(0, min(size, 1048576))
+                if not data:
+                    sys.exit("the connection ended before the agent had arrived")
+                out.write(data)
+                size -= len(data)
+        os.rename(part, agent)
+    except OSError as error:
+        print(json.dumps({"error": "%s: %s" % (error.filename or folder, error.strerror)}))
+        sys.exit(1)
     os.execv(sys.executable, [sys.executable, "-I", agent, "stage"])
     """
 ).strip()
