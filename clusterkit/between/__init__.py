@@ -1,0 +1,25 @@
+"""What is proved between the hosts, and put to a vote among them (docs/preflight-between.md).
+
+prove   every pair connects, the path carries the MTU, round trips, bandwidth
+vote    what should be equal everywhere, and who is odd
+share   what one host writes on a shared mount is read by all
+"""
+
+from clusterkit.between.blame import Blame, Blocked
+from clusterkit.between.matrix import Matrix
+from clusterkit.between.proof import Options, Proof, prove
+from clusterkit.between.token import share
+from clusterkit.between.vote import VoteEntry, groups_of, vote
+
+__all__ = [
+    "Blame",
+    "Blocked",
+    "Matrix",
+    "Options",
+    "Proof",
+    "VoteEntry",
+    "groups_of",
+    "prove",
+    "share",
+    "vote",
+]

@@ -1,0 +1,296 @@
+"""What should be equal on all hosts is put to a vote: nobody has to write down what is right (pure).
+
+The value that most hosts have wins, and the others are named with theirs. Hardware may differ between groups
+of the inventory: there each group votes on its own. What must be unique is reported where it is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterkit.facts import Facts
+from clusterkit.inventory.model import Inventory
+from clusterkit.probes import GPUS, HOST, KERNEL, NETWORK, PYTHON
+from clusterkit.steps import Fleet
+from clusterkit.steps.engine import Status
+
+Read = Callable[[Facts], str | None]
+Groups = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """One fact that should be equal everywhere. `read` gives None where the host has none to compare.
+
+    `by_group`: it may differ between groups of the inventory. `status` is what an odd host means.
+    """
+
+    fact: str
+    read: Read
+    status: Status = "warning"
+    by_group: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class VoteEntry:
+    """How one vote ended. `odd`: host → its value; without a majority (a tie) that is every host.
+
+    `expected`: group → value, where groups of the inventory differ as groups.
+    """
+
+    fact: str
+    majority: str | None
+    odd: Mapping[str, str] = field(default_factory=dict)
+    status: Status = "ok"
+    hint: str = ""
+    expected: Mapping[str, str] = field(default_factory=dict)
+    unique: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of `vote`, as design.md's JSON has it."""
+        return {
+            "fact": self.fact,
+            "majority": self.majority,
+            "odd": dict(self.odd),
+            "status": self.status,
+            "expected": dict(self.expected),
+            "unique": self.unique,
+            "hint": self.hint,
+        }
+
+
+# --- what is read ----------------------------------------------------------------------------------
+
+
+def _all_gpus(facts: Facts, attribute: str) -> str | None:
+    gpus = facts.get(GPUS)
+    if not gpus:
+        return None
+    values = dict.fromkeys(str(getattr(gpu, attribute)) for gpu in gpus)
+    return ", ".join(values)
+
+
+def _driver(facts: Facts) -> str | None:
+    return _all_gpus(facts, "driver")
+
+
+def _gpu_model(facts: Facts) -> str | None:
+    return _all_gpus(facts, "name")
+
+
+def _gpu_memory(facts: Facts) -> str | None:
+    values = _all_gpus(facts, "memory")
+    return f"{values} MiB" if values and values != "None" else None
+
+
+def _gpu_count(facts: Facts) -> str | None:
+    gpus = facts.get(GPUS)
+    return str(len(gpus)) if gpus is not None else None
+
+
+def _paddle(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return f"{python.paddle.distribution} {python.paddle.version}" if python and python.paddle else None
+
+
+def _cuda(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return python.paddle.cuda or None if python and python.paddle else None
+
+
+def _nccl(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return python.paddle.nccl or None if python and python.paddle else None
+
+
+def _python(facts: Facts) -> str | None:
+    python = facts.get(PYTHON)
+    return ".".join(map(str, python.version)) if python else None
+
+
+def _architecture(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.architecture or None if host else None
+
+
+def _kernel(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.kernel or None if host else None
+
+
+def _os(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.os or None if host else None
+
+
+def _locked_memory(facts: Facts) -> str | None:
+    kernel = facts.get(KERNEL)
+    if kernel is None:
+        return None
+    return "unlimited" if kernel.locked_memory is None else f"{kernel.locked_memory // 1024} KiB"
+
+
+def _open_files(facts: Facts) -> str | None:
+    kernel = facts.get(KERNEL)
+    if kernel is None:
+        return None
+    return "unlimited" if kernel.open_files is None else str(kernel.open_files)
+
+
+def _none(facts: Facts) -> str | None:
+    """For what is not among the facts alone."""
+    return None
+
+
+def _host_name(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.hostname or None if host else None
+
+
+def _machine_id(facts: Facts) -> str | None:
+    host = facts.get(HOST)
+    return host.machine_id or None if host else None
+
+
+# In the order of the report. Steps fail what a host alone is guilty of; here a difference is a warning, or a
+# failure where mixed versions hang a job and no step says so.
+BALLOTS: tuple[Ballot, ...] = (
+    Ballot("driver", _driver, hint="install one driver version everywhere"),
+    Ballot("GPU model", _gpu_model, by_group=True, hint="the slowest GPU sets the pace of all"),
+    Ballot("GPU memory", _gpu_memory, by_group=True, hint="the smallest GPU decides the batch size"),
+    Ballot("GPU count", _gpu_count, by_group=True, hint="has one fallen off the bus? nvidia-smi -L"),
+    Ballot("Paddle", _paddle, hint="install one version everywhere"),
+    Ballot("CUDA", _cuda, "failed", hint="install the same build of Paddle everywhere"),
+    Ballot("NCCL", _nccl, "failed", hint="install the same build of Paddle everywhere: mixed NCCL hangs"),
+    Ballot("Python", _python, hint="point `python` at equal interpreters"),
+    Ballot("architecture", _architecture, by_group=True),
+    Ballot("kernel", _kernel, "ok"),
+    Ballot("operating system", _os, "ok"),
+    Ballot("locked memory", _locked_memory, hint="set memlock alike in /etc/security/limits.conf"),
+    Ballot("open files", _open_files, hint="set nofile alike in /etc/security/limits.conf"),
+)
+
+
+# --- the vote --------------------------------------------------------------------------------------
+
+
+def vote(fleet: Fleet, groups: Groups | None = None, ballots: Sequence[Ballot] = BALLOTS) -> list[VoteEntry]:
+    """Every ballot that at least two hosts can cast, and everything unique that is not."""
+    entries = []
+    for ballot in ballots:
+        values = {host: value for host, facts in fleet.facts.items() if (value := ballot.read(facts))}
+        entries.append(_count(ballot, values, groups or {}))
+    mtus = _mtus(fleet)
+    entries.append(_count(Ballot("MTU", _none, hint="set one MTU on all nodes and switches"), mtus, {}))
+    unique = _unique(fleet)
+    return [entry for entry in (*entries, *unique) if entry is not None]
+
+
+def groups_of(inventory: Inventory) -> dict[str, tuple[str, ...]]:
+    """The groups of the inventory with all their hosts, those of child groups included."""
+    found: dict[str, list[str]] = {}
+    for host in inventory.hosts.values():
+        for group in host.groups:
+            found.setdefault(group, []).append(host.name)
+    return {group: tuple(hosts) for group, hosts in found.items()}
+
+
+def _count(ballot: Ballot, values: Mapping[str, str], groups: Groups) -> VoteEntry | None:
+    if len(values) < 2:
+        return None
+    majority = _most(values.values())
+    agreed = _agreements(values, groups) if ballot.by_group else {}
+    odd = {host: value for host, value in values.items() if not _fits(host, value, majority, agreed, groups)}
+    expected = agreed if len(set(agreed.values())) > 1 else {}
+    return VoteEntry(
+        ballot.fact,
+        majority,
+        odd,
+        ballot.status if odd else "ok",
+        ballot.hint if odd else "",
+        expected,
+    )
+
+
+def _most(values: Iterable[str]) -> str | None:
+    """The value that more hosts have than any other; None if there is none."""
+    counted = Counter(values).most_common(2)
+    if len(counted) == 2 and counted[0][1] == counted[1][1]:
+        return None
+    return str(counted[0][0])
+
+
+def _agreements(values: Mapping[str, str], groups: Groups) -> dict[str, str]:
+    """Groups of two hosts and more, though not of all, in which more than half have one value."""
+    agreed = {}
+    for group, members in groups.items():
+        votes = [values[host] for host in members if host in values]
+        if not 2 <= len(votes) < len(values):
+            continue
+        value, count = Counter(votes).most_common(1)[0]
+        if count >= 2 and 2 * count > len(votes):
+            agreed[group] = value
+    return agreed
+
+
+def _fits(host: str, value: str, majority: str | None, agreed: Mapping[str, str], groups: Groups) -> bool:
+    """As its groups have agreed, where they have; else as most hosts."""
+    own = {agreed[group] for group in agreed if host in groups[group]}
+    if own:
+        return value in own
+    return value == majority
+
+
+def _mtus(fleet: Fleet) -> dict[str, str]:
+    """The MTU of each node's interface on the training network."""
+    found = {}
+    for host, facts in fleet.facts.items():
+        node, network = fleet.node(host), facts.get(NETWORK)
+        link = network.interfaces.get(node.interface) if node and network else None
+        if link is not None:
+            found[host] = str(link.mtu)
+    return found
+
+
+def _unique(fleet: Fleet) -> list[VoteEntry]:
+    """What two hosts must not share; nodes on this machine share it on purpose."""
+    remote = [host for host in fleet.facts if fleet.members[host].connection != "local"]
+    cases: Sequence[tuple[str, Callable[[str], Sequence[str]], str]] = (
+        ("host name", lambda host: _one(_host_name(fleet.facts[host])), "give each host a name of its own"),
+        (
+            "machine id",
+            lambda host: _one(_machine_id(fleet.facts[host])),
+            "cloned? remove /etc/machine-id and run systemd-machine-id-setup",
+        ),
+        ("node IP", lambda host: _one(_node_ip(fleet, host)), "correct node_ip in the inventory"),
+        ("GPU UUID", lambda host: _uuids(fleet.facts[host]), "one machine, listed twice?"),
+    )
+    entries = []
+    for fact, read, hint in cases:
+        held = {host: read(host) for host in remote}
+        counted = Counter(value for values in held.values() for value in values)
+        odd = {
+            host: ", ".join(shared)
+            for host, values in held.items()
+            if (shared := [value for value in values if counted[value] > 1])
+        }
+        if odd:
+            entries.append(VoteEntry(fact, None, odd, "warning", hint, unique=True))
+    return entries
+
+
+def _one(value: str | None) -> Sequence[str]:
+    return (value,) if value else ()
+
+
+def _node_ip(fleet: Fleet, host: str) -> str | None:
+    node = fleet.node(host)
+    return node.node_ip if node else None
+
+
+def _uuids(facts: Facts) -> Sequence[str]:
+    return tuple(gpu.uuid for gpu in facts.get(GPUS) or ())
