@@ -17,6 +17,8 @@ from clusterkit.remote.transport import WINDOW, Transport
 _COMMAND = b"exec sh -s"
 # Room for the other end's headers in a packet.
 _PIECE = 32 * 1024
+# Under bulk data, one look for several packets: waking for each costs more than its decryption.
+_GATHER_S = 0.001
 
 
 class _Bell:
@@ -45,6 +47,7 @@ class SshShell:
         self._transport = transport
         self._channel = channel
         self._bell = _Bell()
+        self._bulk = False
         bell: Any = self._bell
         channel.in_buffer.set_event(bell)
         channel.in_stderr_buffer.set_event(bell)
@@ -92,12 +95,15 @@ class SshShell:
     def receive(self, timeout: float | None) -> Chunk:
         """See Shell."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._bulk:
+            time.sleep(_GATHER_S)
         while True:
             self._bell.silence()
             ended = self._channel.closed or bool(self._channel.eof_received)
             out = self._channel.recv(WINDOW) if self._channel.recv_ready() else b""
             err = self._channel.recv_stderr(WINDOW) if self._channel.recv_stderr_ready() else b""
             if out or err:
+                self._bulk = len(out) >= _PIECE // 2
                 return Chunk(out, err, False)
             if ended:
                 if not self._channel.eof_received:
