@@ -27,7 +27,6 @@ from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import NodeRecord, RunRecord, RunStore, reach
-from clusterkit.status import reason
 from clusterkit.sync import bootstrap, removal, send
 from clusterkit.watch import LAUNCHER, Tell, Watch
 
@@ -327,7 +326,7 @@ class _Job:
         if self.stop_told or decided["phase"] not in ("stop", "done") or not cause or cause["kind"] == "user":
             return
         self.stop_told = True
-        text = f"stopping all nodes: {reason(cause)}"
+        text = f"stopping all nodes: {self.watch.status()['reason']}"
         self.tell(Event("notice", self.record.run_id, {"text": text}))
 
     def _follow(self) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 from clusterkit.errors import ExitCode
 from clusterkit.runs import SCHEMA, NodeRecord, RunRecord, iso
 
+# No supervisor ends without a word unless it is made to.
+_DIED = "killed, or the host was restarted"
 _PHASES = ("gate", "prepare", "start", "stop", "done")
 _CAUSES = {
     "rank": "rank",
@@ -62,7 +64,7 @@ def ended(observed: Mapping[str, Observed], record: RunRecord) -> bool:
 def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, Any]:
     """The status document of a run (schema 1), times corrected by the measured clock offsets."""
     decided = decision(observed, record)
-    cause = decided.get("cause") or _dead_supervisor(record, observed)
+    cause = _with_dead_supervisor(decided.get("cause"), observed) or _dead_supervisor(record, observed)
     states = {node.host: _state_of(node, record, observed) for node in record.nodes}
     nodes = [_node(node, record, observed, states[node.host], cause) for node in record.nodes]
     state = _run_state(record, decided, nodes, observed, cause)
@@ -77,6 +79,7 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
         "cause": _CAUSES.get(cause["kind"], "clusterkit") if cause else None,
         "reason": reason(cause) if cause else "",
         "root": _root(record, states, cause),
+        "said": _said(cause),
         "nodes": nodes,
         "ranks": [entry for node in record.nodes for entry in _ranks(node, states[node.host])],
     }
@@ -104,7 +107,7 @@ def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
 
 def reason(cause: Mapping[str, Any]) -> str:
     """One sentence: what ended the run, on which host and rank."""
-    kind, host, detail = cause["kind"], cause.get("alias"), str(cause.get("detail") or "")
+    kind, host, detail = cause["kind"], cause.get("alias"), _first_line(cause)
     if kind == "rank":
         signal = cause.get("signal")
         how = f"was killed by {_signal(int(signal))}" if signal else f"exited with {cause.get('exit_code')}"
@@ -123,6 +126,16 @@ def reason(cause: Mapping[str, Any]) -> str:
     }
     sentence = sentences.get(kind, f"{kind} on {host}")
     return f"{sentence}: {detail}" if detail else sentence
+
+
+def _first_line(cause: Mapping[str, Any]) -> str:
+    return str(cause.get("detail") or "").partition("\n")[0]
+
+
+def _said(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What Paddle's launcher said before it failed; it stands under the first line of the cause's detail."""
+    lines = str(cause.get("detail") or "").splitlines()[1:] if cause else []
+    return {"host": cause.get("alias"), "lines": lines} if cause and lines else None
 
 
 def _signal(number: int) -> str:
@@ -160,7 +173,8 @@ def _node(
 ) -> dict[str, Any]:
     seen = observed.get(node.host, Observed(None, "not asked"))
     shown = str(state.get("state", "planned"))
-    if cause and cause["kind"] == "lost" and cause.get("node_rank") == node.node_rank and shown != "ended":
+    is_cause = cause and cause["kind"] in ("lost", "supervisor") and cause.get("alias") == node.host
+    if (is_cause or _is_dead(seen)) and shown != "ended":
         shown = "lost"
     elif not seen.reachable and shown != "ended":
         shown = "unobserved"
@@ -193,22 +207,37 @@ def _run_state(
         return "lost"
     if phase in ("gate", "prepare"):
         return "starting" if any(seen.state for seen in observed.values()) else record.state
-    running = [node["state"] in ("running", "ended", "unobserved") for node in nodes]
+    running = [node["state"] in ("running", "ended", "unobserved", "lost") for node in nodes]
     return "running" if all(running) else "starting"
+
+
+def _with_dead_supervisor(
+    cause: Mapping[str, Any] | None, observed: Mapping[str, Observed]
+) -> Mapping[str, Any] | None:
+    """The cause. A node is silent also when only its supervisor died: that is what its host says then."""
+    if cause is None or cause["kind"] != "lost":
+        return cause
+    seen = observed.get(str(cause.get("alias")), Observed(None))
+    return {**cause, "kind": "supervisor", "detail": _DIED} if _is_dead(seen) else cause
 
 
 def _dead_supervisor(record: RunRecord, observed: Mapping[str, Observed]) -> Mapping[str, Any] | None:
     """The cause that is left when no supervisor lives to name one."""
-    states = {node.host: observed.get(node.host, Observed(None)).state for node in record.nodes}
-    dead = [host for host, state in states.items() if state and state.get("supervisor") == "dead"]
+    seen = {node.host: observed.get(node.host, Observed(None)) for node in record.nodes}
+    dead = [host for host, each in seen.items() if _is_dead(each)]
     alive = [
         host
-        for host, state in states.items()
-        if state and state.get("supervisor") != "dead" and state.get("state") != "ended"
+        for host, each in seen.items()
+        if each.state and not _is_dead(each) and each.state.get("state") != "ended"
     ]
     if not dead or alive:
         return None
-    return {"kind": "supervisor", "alias": dead[0], "detail": "killed, or the host was restarted"}
+    return {"kind": "supervisor", "alias": dead[0], "detail": _DIED}
+
+
+def _is_dead(seen: Observed) -> bool:
+    """True if the host itself says that its supervisor ended without a word (`written` of the agent)."""
+    return bool(seen.state and seen.state.get("supervisor") == "dead")
 
 
 def _ranks(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -129,6 +129,34 @@ def test_without_a_living_supervisor_the_run_is_lost() -> None:
     assert "supervisor on gpu0 died" in status["reason"]
 
 
+def test_a_node_lost_with_its_supervisor() -> None:
+    """For node 0 the node fell silent; its host answers us, and says why."""
+    decision = done("lost", kind="lost", alias="gpu1", node_rank=1, detail="node 0 has heard nothing from it")
+    observed = {
+        "gpu0": Observed(state(0, "ended", decision=decision)),
+        "gpu1": Observed(state(1, supervisor="dead")),
+        "gpu2": Observed(state(2, "ended", decision=decision)),
+    }
+    status = document(RECORD, observed)
+    assert (status["state"], status["exit_code"], status["cause"]) == ("lost", 4, "node")
+    assert status["reason"] == "the supervisor on gpu1 died: killed, or the host was restarted"
+    assert [node["state"] for node in status["nodes"]] == ["ended", "lost", "ended"]
+
+
+def test_a_dead_supervisor_before_node_0_has_noticed() -> None:
+    observed = {**all_running(), "gpu1": Observed(state(1, supervisor="dead"))}
+    status = document(RECORD, observed)
+    assert (status["state"], status["cause"]) == ("running", None)
+    assert [node["state"] for node in status["nodes"]] == ["running", "lost", "running"]
+
+
+def test_what_the_launcher_said_stands_apart_from_the_reason() -> None:
+    cause = {"kind": "launcher", "alias": "gpu1", "detail": "it exited with 1\nTraceback\nValueError: no"}
+    status = document(RECORD, {"gpu0": Observed(state(0, "ended", decision=done("failed", **cause)))})
+    assert status["reason"] == "the launcher on gpu1 failed: it exited with 1"
+    assert status["said"] == {"host": "gpu1", "lines": ["Traceback", "ValueError: no"]}
+
+
 @pytest.mark.parametrize(
     ("cause", "code"),
     [

@@ -142,17 +142,14 @@ class Life:
 
     def _how_launcher_ended(self) -> str:
         code = self.launcher.exit or 0
-        words = (
-            "Paddle's launcher ended by signal %d" % -code
-            if code < 0
-            else "Paddle's launcher exited %d" % code
-        )
+        words = "killed by signal %d" % -code if code < 0 else "it exited with %d" % code
         absent = [str(rank["rank"]) for rank in self.ranks.states() if rank["started_at"] is None]
         if absent:
             words += ", rank%s %s never started" % ("s" * (len(absent) != 1), ", ".join(absent))
         said = last_bytes(self._plan.launcher_log, 4000).decode("utf-8", "replace").splitlines()
-        lines = [line for line in said if line.strip()][-_LAUNCHER_LINES:]
-        return "%s; it said:\n%s" % (words, "\n".join(lines)) if lines else words
+        # What it says while all is well explains nothing.
+        lines = [line for line in said if line.strip() and " INFO" not in line][-_LAUNCHER_LINES:]
+        return "\n".join([words, *lines])
 
     def _do_not_linger(self, now: float) -> None:
         if self._ranks_done_at is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from clusterkit.events import Event
 from clusterkit.report.folding import fold
+from clusterkit.report.status import last_lines
 from clusterkit.report.terminal import Words, rank_colour, write_line
 from clusterkit.selection import fold_ranks
 
@@ -85,15 +86,13 @@ class LaunchReport:
             left = [
                 node["host"] for node in data["status"]["nodes"] if node["state"] not in ("ended", "lost")
             ]
-            self._words.progress(f"stopping: waiting for {fold(left)}")
+            if left:
+                self._words.progress(f"stopping: waiting for {fold(left)}")
 
     def _on_ended(self, data: Mapping[str, Any]) -> None:
         self._words.clear()
-        root = data.get("root")
-        if root and root["lines"]:
-            self._words.insist(f"last lines of rank {root['rank']} on {root['host']}:")
-            for line in root["lines"]:
-                self._words.insist(f"  {line}")
+        for line in last_lines(data):
+            self._words.insist(line)
         if data.get("incomplete"):
             ranks = [entry["rank"] for entry in data["ranks"] if entry["host"] in data["incomplete"]]
             hosts = fold(data["incomplete"])

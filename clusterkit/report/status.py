@@ -31,14 +31,22 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     rows += [_node_row(node, status["ranks"]) for node in status["nodes"]]
     lines += table(rows)
     lines += [named(node["host"], node["error"]) for node in status["nodes"] if node["error"]]
-    root = status.get("root")
+    last = last_lines(status)
+    lines += ["", *last] if last else []
+    return lines
+
+
+def last_lines(status: Mapping[str, Any]) -> list[str]:
+    """The last words of what failed first, with a heading: a rank's log, or Paddle's launcher."""
+    root, said = status.get("root"), status.get("said")
     if root and root["lines"]:
-        lines += [
-            "",
+        return [
             f"last lines of rank {root['rank']} on {root['host']}:",
             *(f"  {line}" for line in root["lines"]),
         ]
-    return lines
+    if said:
+        return [f"the launcher on {said['host']} said:", *(f"  {line}" for line in said["lines"])]
+    return []
 
 
 def _node_row(node: Mapping[str, Any], ranks: Iterable[Mapping[str, Any]]) -> list[str]:
