@@ -11,6 +11,7 @@ from clusterkit.between.conversation import Conversation
 from clusterkit.between.matrix import Matrix
 from clusterkit.between.pairs import Pair, disjoint, rounds
 from clusterkit.between.peers import Peer
+from clusterkit.errors import HostError
 from clusterkit.preflight import Doing
 from clusterkit.remote import fan_out
 
@@ -37,6 +38,8 @@ class Tournament:
         self._doing = doing
         self._cancel = cancel
         self._failures: dict[Pair, str] = {}
+        self.lost: dict[str, HostError] = {}
+        """Hosts that answered no more while it was played; nothing is said about their pairs."""
 
     def play(self, hosts: Sequence[str]) -> Matrix:
         """Every pair in both directions; slow ones are measured once more, and the better result is kept.
@@ -49,19 +52,27 @@ class Tournament:
             what = f"measuring bandwidth, round {number} of {len(played)}"
             rates.update(self._round(what, games))
             rates.update(self._round(what, [(to, source) for source, to in games]))
-        measured = Matrix(tuple(hosts), rates, self._failures)
+        measured = self._matrix(hosts, rates)
         again: dict[Pair, float] = {}
         for games in disjoint(matrices.worth_repeating(measured)):
             again.update(self._round("measuring once more what was slow", games))
         return matrices.better(measured, again)
 
+    def _matrix(self, hosts: Sequence[str], rates: Mapping[Pair, float]) -> Matrix:
+        failures = {pair: why for pair, why in self._failures.items() if not self.lost.keys() & set(pair)}
+        kept = {pair: rate for pair, rate in rates.items() if not self.lost.keys() & set(pair)}
+        return Matrix(tuple(host for host in hosts if host not in self.lost), kept, failures)
+
     def _round(self, what: str, games: Sequence[Pair]) -> dict[Pair, float]:
         """Bytes per second of each pair; each sender is in one pair."""
-        waiting = {source: (source, to) for source, to in games if (source, to) in self._doors}
+        waiting = {
+            source: (source, to)
+            for source, to in games
+            if (source, to) in self._doors and not self.lost.keys() & {source, to}
+        }
         self._doing(what, list(waiting))
         outcome = fan_out(waiting, self._stream, forks=len(waiting), cancel=self._cancel)
-        for source, error in outcome.bad.items():
-            self._failures[waiting[source]] = error.message
+        self.lost.update(outcome.bad)
         rates = {}
         for source, answer in outcome.good.items():
             if "error" in answer:

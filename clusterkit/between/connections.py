@@ -11,8 +11,8 @@ from clusterkit.between.peers import Peer
 from clusterkit.preflight import Finding
 
 NAME = "connect"
-# An answer this fast comes from a router or a firewall; "nobody has that address" takes the kernel seconds.
-_AT_ONCE_S = 0.9
+# What the kernel makes of "administratively prohibited" and "host unreachable".
+_ICMP = "No route to host"
 _PORTS = {"master": "master", "low": "port_range", "high": "port_range", "ephemeral": "ephemeral"}
 
 
@@ -50,8 +50,9 @@ def _pair(attempts: Sequence[Attempt], blame: Blame, needed: Needed, timeout: fl
     closed = [attempt for attempt in attempts if not attempt.open]
     first = closed[0]
     causes: dict[str, list[Attempt]] = {}
+    refusing = any(each.result["outcome"] == "refused" or each.result["detail"] == _ICMP for each in closed)
     for attempt in closed:
-        causes.setdefault(_cause(attempt, timeout), []).append(attempt)
+        causes.setdefault(_cause(attempt, timeout, refusing), []).append(attempt)
     parts = [f"{_ports(of_cause)}: {cause}" for cause, of_cause in causes.items()]
     if len(closed) < len(attempts):
         parts.append(f"{_ports([attempt for attempt in attempts if attempt.open])}: open")
@@ -61,13 +62,15 @@ def _pair(attempts: Sequence[Attempt], blame: Blame, needed: Needed, timeout: fl
     return Finding(NAME, "failed", first.source.alias, first.to.alias, "; ".join(parts), hint)
 
 
-def _cause(attempt: Attempt, timeout: float) -> str:
+def _cause(attempt: Attempt, timeout: float, refusing: bool) -> str:
     """DROP or REJECT, in words that say how we know."""
     outcome, detail = attempt.result["outcome"], attempt.result["detail"]
     if outcome == "silent":
         if attempt.answered:
             return f"DROP on the way back: the request arrives, no answer within {timeout:g} s"
-        return f"DROP, no answer within {timeout:g} s"
+        # A kernel refuses only so often in a second.
+        or_not = ", or one refusal too many" if refusing else ""
+        return f"DROP{or_not}, no answer within {timeout:g} s"
     if outcome == "refused":
         return "REJECT, refused although clusterkit listens there"
     if outcome == "stalled":
@@ -75,10 +78,10 @@ def _cause(attempt: Attempt, timeout: float) -> str:
     if outcome == "stranger":
         who = f"{detail}, another host of the inventory," if detail else "something else"
         return f"{who} answers at {attempt.to.ip}: is the address used twice?"
-    if detail == "No route to host" and attempt.result["seconds"] < _AT_ONCE_S:
-        return "REJECT, refused with an ICMP answer"
-    if detail == "No route to host":
+    if outcome == "absent":
         return f"no machine answers for {attempt.to.ip} on {attempt.source.interface}"
+    if detail == _ICMP:
+        return "REJECT, refused with an ICMP answer"
     return f"{detail} on {attempt.source.alias}"
 
 

@@ -6,8 +6,9 @@ transfer does: it ends, with segments of full size, or the kernel sends them aga
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusterkit.between.peers import Peer
@@ -48,12 +49,31 @@ def common_mtu(one: Peer, other: Peer) -> int:
 
 
 def judge(paths: Sequence[Path]) -> list[Finding]:
-    """A finding for each direction that does not carry its MTU, or of which it is not known; ok if none."""
+    """A finding for each direction that does not carry its MTU, or of which it is not known; ok if none.
+
+    Where all paths of a host are so, it is one finding about that host; where all are, it is one in all.
+    """
     found = [finding for finding in map(_judge, paths) if finding is not None]
     if found or not paths:
-        return found
+        return _summed(found, paths)
     sizes = sorted({path.mtu for path in paths})
     return [Finding(NAME, "ok", detail=f"every path carries {' or '.join(map(str, sizes))} bytes")]
+
+
+def _summed(found: Sequence[Finding], paths: Sequence[Path]) -> list[Finding]:
+    alike = Counter((finding.status, finding.detail) for finding in found)
+    if len(paths) > 2 and len(found) == len(paths) and len(alike) == 1:
+        return [replace(found[0], source="", to="", detail=f"{found[0].detail}, between all hosts")]
+    summed: list[Finding] = []
+    rest = list(found)
+    for host in dict.fromkeys(end for path in paths for end in (path.source.alias, path.to.alias)):
+        own = [finding for finding in rest if host in (finding.source, finding.to)]
+        count = sum(host in (path.source.alias, path.to.alias) for path in paths)
+        if count > 2 and len(own) == count and len({(each.status, each.detail) for each in own}) == 1:
+            text = f"{own[0].detail}, to and from all others"
+            summed.append(replace(own[0], source=host, to="", detail=text))
+            rest = [finding for finding in rest if finding not in own]
+    return summed + rest
 
 
 def _judge(path: Path) -> Finding | None:

@@ -133,9 +133,9 @@ class _Proving:
         attempts, tried = self._connect()
         attempts = self._half_open(attempts)
         tried = self._transfer(tried, attempts)
+        measured = self._bandwidth(attempts) if self._options.bandwidth else None
         attempts = [each for each in attempts if self._both_here(each.source, each.to)]
         tried = [each for each in tried if self._both_here(each.source, each.to)]
-        measured = self._bandwidth(attempts) if self._options.bandwidth else None
         trips = _round_trips(attempts)
         found = connections.judge(attempts, self._options.blame, self._needed(), CONNECT_TIMEOUT_S)
         found += paths.judge(tried) + roundtrips.judge(trips)
@@ -174,11 +174,12 @@ class _Proving:
         forks = self._options.forks
         outcome = fan_out(chosen, ask, forks=forks, cancel=self._cancel, on_done=done)
         for alias, error in outcome.bad.items():
-            self._listening.pop(alias, None)
-            self._findings.append(
-                Finding("proof", "failed", source=alias, detail=error.message, hint=error.hint)
-            )
+            self._lose(alias, error)
         return outcome.good
+
+    def _lose(self, alias: str, error: HostError) -> None:
+        self._listening.pop(alias, None)
+        self._findings.append(Finding("proof", "failed", alias, "", error.message, error.hint))
 
     def _both_here(self, source: Peer, to: Peer) -> bool:
         return source.alias in self._listening and to.alias in self._listening
@@ -279,15 +280,19 @@ class _Proving:
 
     def _bandwidth(self, attempts: Sequence[Attempt]) -> Matrix:
         doors = {(each.source.alias, each.to.alias): each.port for each in attempts if each.open}
+        tried = {(each.source.alias, each.to.alias) for each in attempts}
         for source, to in ordered_pairs(list(self._listening), every=True):
             # Beyond the sample nothing was tried; the port that the kernel chose is as good as any.
             port = self._listening[to].ports.get("ephemeral")
-            if port and self._options.all_pairs is False and len(self._listening) > 32:
-                doors.setdefault((source, to), port)
+            if port and (source, to) not in tried:
+                doors[source, to] = port
         tournament = bandwidth.Tournament(
             self._talks, self._peers, doors, self._options.stream_s, self._doing, self._cancel
         )
-        return tournament.play(list(self._listening))
+        measured = tournament.play(list(self._listening))
+        for alias, error in tournament.lost.items():
+            self._lose(alias, error)
+        return measured
 
 
 def _same(aliases: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any, Deque, Dict, List, NamedTuple
 
-from .kernel import tcp_info
+from .kernel import absent_neighbours, tcp_info
 
 # Also what a plain login may have open at once, with room for those who come to us.
 AT_ONCE = 300
@@ -27,8 +27,8 @@ def connect(targets: List[Target], source: str, token: str, timeout: float) -> L
     """How each connection went, in the order of the targets.
 
     `outcome`: `open`; `refused`; `silent` (no answer to the request within `timeout` seconds); `stalled`
-    (connected, then no answer); `error` with `detail`; `stranger` (somebody else answered). With `seconds`,
-    and what the kernel knows of it.
+    (connected, then no answer); `absent` (no machine has that address); `error` with `detail`; `stranger`
+    (somebody else answered). With `seconds`, and what the kernel knows of it.
     """
     wave = _Wave(source, token, timeout)
     return wave.run(targets)
@@ -71,7 +71,15 @@ class _Wave:
                     self._go_on(key.data, events)
             self._give_up_late_ones()
         self._selector.close()
+        self._name_the_absent(targets)
         return [self._results[number] for number in range(len(targets))]
+
+    def _name_the_absent(self, targets: List[Target]) -> None:
+        failed = [number for number, result in self._results.items() if result["outcome"] != "open"]
+        absent = absent_neighbours() if failed else set()
+        for number in failed:
+            if targets[number].ip in absent:
+                self._results[number]["outcome"] = "absent"
 
     def _begin(self, number: int, target: Target) -> None:
         attempt = _Attempt(number, target)

@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from typing import Dict, List, Tuple
+from typing import Dict, List, Set, Tuple
 
 _SYN_RECEIVED = "03"
 # struct tcp_info of linux/tcp.h: 8 bytes, then 32-bit numbers, of which these.
@@ -35,6 +35,16 @@ def half_open() -> List[Tuple[str, int]]:
         if fields[3] == _SYN_RECEIVED:
             found.append((_address(fields[2]), int(fields[1].rpartition(":")[2], 16)))
     return found
+
+
+def absent_neighbours() -> Set[str]:
+    """Addresses of this host's own networks for which no machine has answered."""
+    try:
+        with open("/proc/net/arp") as file:
+            entries = [line.split() for line in file.readlines()[1:]]
+    except OSError:
+        return set()
+    return {fields[0] for fields in entries if int(fields[2], 16) == 0}
 
 
 def _address(text: str) -> str:
