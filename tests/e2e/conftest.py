@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.sandbox.sandbox import Sandbox
-from clusterkit.sandbox.spec import SandboxSpec
+from clusterkit.sandbox.spec import HostSpec, SandboxSpec
 from tests.e2e.cluster import Cluster, clone_jobs
 
 
@@ -40,18 +40,27 @@ def four(make_sandbox: Callable[[SandboxSpec], Sandbox]) -> Sandbox:
 @pytest.fixture
 def cluster(four: Sandbox, tmp_path: Path) -> Iterator[Cluster]:
     """The four hosts, all running, with no run on them."""
-    yield from _used_once(four, tmp_path)
+    yield from used_once(four, tmp_path)
 
 
 @pytest.fixture
 def three(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
     """Three hosts with two ranks each, all running, for what breaks: a rank, a host, a cable."""
-    yield from _used_once(
+    yield from used_once(
         make_sandbox(SandboxSpec.of(3, name="e2e-three", python=(sys.executable,))), tmp_path
     )
 
 
-def _used_once(sandbox: Sandbox, tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture
+def unequal(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
+    """Three hosts with three, one and two ranks, all running."""
+    hosts = tuple(HostSpec(f"node0{number}", nproc=count) for number, count in ((1, 3), (2, 1), (3, 2)))
+    sandbox = make_sandbox(SandboxSpec(hosts, name="e2e-unequal", python=(sys.executable,)))
+    yield from used_once(sandbox, tmp_path)
+
+
+def used_once(sandbox: Sandbox, tmp_path: Path) -> Iterator[Cluster]:
+    """A sandbox whose hosts all run, for one test: nothing that it started is left afterwards."""
     for host in sandbox.status():
         if host.condition == "cut":
             sandbox.mend(host.name)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from clusterkit.sandbox.sandbox import Sandbox
-from clusterkit.sandbox.spec import HostSpec, SandboxSpec
-from tests.e2e.cluster import Cluster, clone_jobs
+from tests.e2e.cluster import Cluster
 
 pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]
 
@@ -29,18 +25,6 @@ def test_four_hosts_with_two_ranks_train(cluster: Cluster) -> None:
         assert f"rank {rank} of 8\n" in log
         assert "sum 36 expected 36\n" in log
     assert cluster.gone()
-
-
-@pytest.fixture
-def unequal(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
-    """Three hosts with three, one and two ranks."""
-    hosts = tuple(HostSpec(f"node0{number}", nproc=count) for number, count in ((1, 3), (2, 1), (3, 2)))
-    cluster = Cluster(
-        make_sandbox(SandboxSpec(hosts, name="e2e-unequal", python=(sys.executable,))),
-        clone_jobs(tmp_path / "project"),
-    )
-    yield cluster
-    cluster.finish()
 
 
 def test_unequal_rank_counts(unequal: Cluster, tmp_path: Path) -> None:
