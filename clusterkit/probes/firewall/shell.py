@@ -1,0 +1,113 @@
+"""What a host is asked about its packet filters. It reads; nothing is created, loaded or changed.
+
+The kernel's rules decide, so they are read first; files of ufw, firewalld, nft and iptables only tell what of
+ours they will load again. A part begins with a line `=====NAME WORDS`.
+"""
+
+from __future__ import annotations
+
+from clusterkit.probes.firewall.rules import MARK
+
+# Where nft's own service finds its rules: Debian and Arch, Red Hat, Alpine.
+NFT_FILES = ("/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft")
+OWN_NFT_FILE = f"/etc/{MARK}.nft"
+
+# What iptables' services load, and the file by which the service is known: Debian, Red Hat.
+IPTABLES_FILES = (
+    ("/etc/iptables/rules.v4", "/usr/share/netfilter-persistent/plugins.d/15-ip4tables"),
+    ("/etc/sysconfig/iptables", "/usr/libexec/iptables/iptables.init"),
+)
+
+UFW_RULES = "/etc/ufw/user.rules"
+FIREWALLD_POLICY = f"/etc/firewalld/policies/{MARK}.xml"
+
+# An answer of more than 1 MB would be lost as a whole.
+_LARGE = 600_000
+
+SHELL = rf"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin"
+part() {{ printf '\n=====%s\n' "$*"; }}
+there() {{ command -v "$1" >/dev/null 2>&1; }}
+
+iptables_save() {{
+    rules=$("$3" 2>/dev/null | sed '/^\*nat$/,/^COMMIT$/d') || return 0
+    case $rules in *COMMIT*) ;; *) return 0 ;; esac
+    part iptables "$1" "$2"
+    printf '%s\n' "$rules"
+    all=$all$rules
+    if [ "$1" = nft ]; then
+        taken="$taken $(printf '%s\n' "$rules" | sed -n 's/^\*//p' | tr '\n' ' ')nat "
+    fi
+}}
+all= taken= tables=
+version=$(iptables --version 2>/dev/null)
+case $version in *nf_tables*) plain=nft ;; *) plain=legacy ;; esac
+if there iptables-nft-save; then iptables_save nft iptables-nft iptables-nft-save
+elif there iptables-save && [ $plain = nft ]; then iptables_save nft iptables iptables-save; fi
+if [ -s /proc/net/ip_tables_names ]; then
+    if there iptables-legacy-save; then iptables_save legacy iptables-legacy iptables-legacy-save
+    elif there iptables-save && [ $plain = legacy ]; then iptables_save legacy iptables iptables-save
+    else echo "the kernel has iptables rules, and no program is there to read them" >&2; exit 1; fi
+fi
+case $all in *--match-set*)
+    if there ipset && sets=$(ipset save 2>/dev/null) && [ ${{#sets}} -lt 200000 ]; then
+        part ipset; printf '%s\n' "$sets"
+    fi ;;
+esac
+
+if there nft; then
+    if tables=$(nft list tables 2>&1); then
+        printf '%s\n' "$tables" | while read -r word family name; do
+            [ "$word" = table ] || continue
+            case $family in
+                ip) case " $taken " in *" $name "*) continue ;; esac ;;
+                inet | netdev) ;;
+                *) continue ;;
+            esac
+            part nft
+            if [ "$(nft -j list table "$family" "$name" | wc -c)" -lt {_LARGE} ]
+            then nft -j list table "$family" "$name"; else nft -j -t list table "$family" "$name"; fi
+        done
+    else
+        case $tables in
+            *"not supported"* | *"No such file"* | *"nvalid argument"*) ;;
+            *) printf 'nft: %s\n' "$tables" >&2; exit 1 ;;
+        esac
+    fi
+fi
+
+case "$all $tables" in *"inet firewalld"* | *INPUT_ZONES*)
+    part firewalld
+    sed -n 's/^DefaultZone=/default /p' /etc/firewalld/firewalld.conf 2>/dev/null
+    if [ -d /usr/lib/firewalld/policies ]; then echo policies; fi
+    ask=firewall-cmd
+    if there timeout; then ask='timeout 6 firewall-cmd'; fi
+    $ask --list-all-zones 2>/dev/null | grep -E '^[^[:space:]]|rule priority="-29400"'
+    if [ -e {FIREWALLD_POLICY} ]; then $ask --info-policy={MARK} 2>/dev/null; fi ;;
+esac
+if [ -e {FIREWALLD_POLICY} ]; then part firewalld-policy; cat {FIREWALLD_POLICY}; fi
+
+if [ -e {UFW_RULES} ]; then part ufw; grep '^### tuple ###' {UFW_RULES}; fi
+
+if [ -e {OWN_NFT_FILE} ]; then part nft-own; cat {OWN_NFT_FILE}; fi
+for file in {" ".join(NFT_FILES)}; do
+    if [ -f $file ]; then
+        part nft-file $file
+        grep -E '^[[:space:]]*(add[[:space:]]+)?(table|include)[[:space:]]' $file
+        sed -n 's/^[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' $file | while read -r pattern; do
+            case $pattern in /*) ;; *) pattern=/etc/$pattern ;; esac
+            for included in $pattern; do
+                if [ -f "$included" ] && [ "$included" != {OWN_NFT_FILE} ]; then
+                    grep -E '^[[:space:]]*(add[[:space:]]+)?table[[:space:]]' "$included"
+                fi
+            done
+        done
+    fi
+done
+
+saved() {{
+    if [ -e "$2" ] && [ -f "$1" ]; then part iptables-file "$1"; grep -E '^\*|{MARK}' "$1"; fi
+}}
+{chr(10).join(f"saved {file} {service}" for file, service in IPTABLES_FILES)}
+exit 0
+"""
