@@ -11,6 +11,7 @@ from clusterkit.facts import Probe
 from clusterkit.probes.disk import DISK, SCRATCH
 from clusterkit.probes.environment import ENVIRONMENT
 from clusterkit.probes.gpu import GPUS
+from clusterkit.probes.gpu_processes import GPU_PROCESSES
 from clusterkit.probes.host import HOST
 from clusterkit.probes.kernel import KERNEL
 from clusterkit.probes.listening import LISTENING
@@ -30,6 +31,7 @@ LAUNCH: tuple[Probe[Any], ...] = (
     SCRATCH,
     PYTHON,
     GPUS,
+    GPU_PROCESSES,
     RUNS,
 )
 
@@ -37,6 +39,7 @@ __all__ = [
     "DISK",
     "ENVIRONMENT",
     "GPUS",
+    "GPU_PROCESSES",
     "HOST",
     "KERNEL",
     "LAUNCH",

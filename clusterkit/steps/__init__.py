@@ -10,14 +10,21 @@ from typing import Any
 
 from clusterkit.facts import Facts, Probe
 from clusterkit.inventory.model import Settings
+from clusterkit.steps import gpus
+from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
 from clusterkit.steps.disk import DiskSpace, RunDirectory
 from clusterkit.steps.engine import LAUNCH, Fleet, Step, Verdict, counts, exit_code, judge, judge_all, settled
+from clusterkit.steps.limits import Limits
+from clusterkit.steps.login_environment import LoginEnvironment
+from clusterkit.steps.logind import OutlivesLogin
 from clusterkit.steps.machine import OwnMachineId
+from clusterkit.steps.memory import Memory
 from clusterkit.steps.name import HostName
 from clusterkit.steps.node_ip import NodeAddress
 from clusterkit.steps.ports import PortsFree
 from clusterkit.steps.python import GompLibrary, Interpreter, PaddleInstalled, SamePaddle, SamePython
+from clusterkit.steps.root import Sudo
 from clusterkit.steps.runs import LeftOverProcesses, OtherRuns
 from clusterkit.steps.shm import SharedMemory
 from clusterkit.topology import Topology
@@ -42,6 +49,12 @@ ALL: tuple[Step, ...] = (
     HostName(),
     OwnMachineId(),
     ClockOffset(),
+    Sudo(),
+    PendingReboot(),
+    OutlivesLogin(),
+    LoginEnvironment(),
+    Limits(),
+    Memory(),
     Interpreter(),
     PaddleInstalled(),
     SamePaddle(),
@@ -50,6 +63,19 @@ ALL: tuple[Step, ...] = (
     RunDirectory(),
     DiskSpace(),
     SharedMemory(),
+    gpus.GpuDriver(),
+    gpus.DriverVersion(),
+    gpus.GpuArchitecture(),
+    gpus.GpuCount(),
+    gpus.GpuModel(),
+    gpus.GpuModes(),
+    gpus.PersistenceMode(),
+    gpus.GpuMemory(),
+    gpus.GpuErrors(),
+    gpus.FabricManager(),
+    gpus.NvLink(),
+    gpus.GpuProcesses(),
+    gpus.HeldMemory(),
     LeftOverProcesses(),
     OtherRuns(),
     PortsFree(),

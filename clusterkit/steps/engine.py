@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 from clusterkit import tables
 from clusterkit.errors import ExitCode, worst
-from clusterkit.facts import Facts, Probe, ProbeFailed
+from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
 from clusterkit.tables import Tables
 from clusterkit.topology import Node, Topology
@@ -343,4 +343,6 @@ def _plain(value: Any) -> Any:
 
 
 def _look(error: ProbeFailed) -> str:
+    if error.status == NEEDS_ROOT:
+        return "write ansible_become=true for it, and use --ask-become-pass where sudo wants a password"
     return f"look at {error.host} by hand, then try again"

@@ -1,20 +1,21 @@
-"""The host's own name does not lead to a loopback address."""
+"""The host's own name leads to the host itself, and not to a loopback address."""
 
 from __future__ import annotations
 
-from clusterkit.probes import NAME
-from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step
+from clusterkit.probes import NAME, NETWORK, PYTHON
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step, version_key
 
 
 class HostName(Step):
     """Gloo, and a Paddle without `--host`, publish what the host's name resolves to: 127.0.1.1 meets nobody.
 
     Only a warning: launch passes `--host` and sets `GLOO_SOCKET_IFNAME`; what else reads the name is at risk.
+    A name that leads to another host of the inventory sends this one's peers there.
     """
 
     name = "host name"
     tags = frozenset({LAUNCH})
-    probes = (NAME,)
+    probes = (NAME, NETWORK, PYTHON)
     # A name server that is silent need not keep a job from starting.
     unknown: Status = "warning"
 
@@ -24,22 +25,30 @@ class HostName(Step):
         return "all nodes are local" if local else ""
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """No loopback."""
-        return {"loopback": False}
+        """No loopback, and nobody else's address."""
+        return {"loopback": False, "another_host": ""}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What the resolver says first."""
-        return {"loopback": fleet.facts[host][NAME].loopback}
+        name = fleet.facts[host][NAME]
+        return {"loopback": name.loopback, "another_host": _whose((name.addresses or ("",))[0], host, fleet)}
 
     def severity(self, change: Change) -> Severity:
-        """Launch works around it."""
-        return "warning"
+        """Launch works around a loopback address, but for a Paddle that has no `--host`."""
+        return "failed" if "another_host" in change.keys or _needs_the_name(change) else "warning"
 
     def explain(self, change: Change) -> str:
         """Without the name itself: every Debian machine has this, and equal words are shown once."""
+        if "another_host" in change.keys:
+            return f"its own name resolves to {_first(change)}, an address of {change.actual['another_host']}"
         return f"its own name resolves to {_first(change)}"
 
     def hint(self, change: Change) -> str:
+        if "another_host" in change.keys:
+            name = change.facts[NAME].hostname
+            return f"correct the line with {name} in /etc/hosts of {change.host}, or its entry in DNS"
+        if _needs_the_name(change):
+            return f"write the node IP instead of {_first(change)} before the name in /etc/hosts"
         return (
             f"launch copes; for other programs write the node IP instead of {_first(change)} "
             "before the name in /etc/hosts"
@@ -48,3 +57,27 @@ class HostName(Step):
 
 def _first(change: Change) -> str:
     return (change.facts[NAME].addresses or ("",))[0]
+
+
+def _needs_the_name(change: Change) -> bool:
+    """Paddle 2.0 and 2.1: their launcher takes its own address from the name, and no option for it."""
+    python = change.facts.get(PYTHON)
+    version = version_key(python.paddle.version) if python and python.paddle else ()
+    return (2, 0) <= version < (2, 2)
+
+
+def _whose(ip: str, host: str, fleet: Fleet) -> str:
+    """The other host that has this address; "" if it is the host's own, or nobody's."""
+    owners = fleet.once(_owners).get(ip, ())
+    return "" if host in owners else next(iter(owners), "")
+
+
+def _owners(fleet: Fleet) -> dict[str, tuple[str, ...]]:
+    """The hosts that have each address; several have that of docker0."""
+    found: dict[str, tuple[str, ...]] = {}
+    for host, facts in fleet.facts.items():
+        network = facts.get(NETWORK)
+        for address in network.addresses if network else ():
+            if not address.loopback:
+                found[address.ip] = (*found.get(address.ip, ()), host)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.addresses import listed
 from clusterkit.probes import NETWORK, PYTHON
-from clusterkit.steps.engine import LAUNCH, Change, Fleet, State, Step
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, Recorded, State, Step
 
 
 class NodeAddress(Step):
@@ -19,18 +19,28 @@ class NodeAddress(Step):
         return "" if fleet.node(host) else "no run is planned"
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """The planned address, without an error when it is bound."""
+        """The planned address, without an error when it is bound, on an interface that is up."""
         node = fleet.node(host)
-        return {"node_ip": node.node_ip if node else None, "bind_error": ""}
+        return {
+            "node_ip": node.node_ip if node else None,
+            "bind_error": "",
+            "up": True,
+            "interface": Recorded(),
+            "speed_mbit": Recorded(),
+        }
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """Whether the host has it, and what binding it said (nothing where no program could try)."""
         node, facts = fleet.node(host), fleet.facts[host]
         ip = node.node_ip if node else ""
-        python = facts.get(PYTHON)
+        python, owner = facts.get(PYTHON), facts[NETWORK].owner(ip)
+        interface = facts[NETWORK].interfaces.get(owner.interface) if owner else None
         return {
-            "node_ip": ip if facts[NETWORK].owner(ip) else None,
+            "node_ip": ip if owner else None,
             "bind_error": python.binds.get(ip, "") if python else "",
+            "up": interface.up if interface else True,
+            "interface": owner.interface if owner else None,
+            "speed_mbit": interface.speed if interface else None,
         }
 
     def explain(self, change: Change) -> str:
@@ -39,7 +49,13 @@ class NodeAddress(Step):
             return (
                 f"node address {ip} is not on this host, which has {listed(change.facts[NETWORK].addresses)}"
             )
+        if "up" in change.keys:
+            return f"node address {ip} is on {change.actual['interface']}, which is down"
         return f"node address {ip} cannot be bound: {change.actual['bind_error']}"
 
     def hint(self, change: Change) -> str:
+        if change.keys == ("up",):
+            return (
+                f"as root: ip link set {change.actual['interface']} up; if it stays down, look at its cable"
+            )
         return f"correct node_ip, network or interface of {change.host} in the inventory"

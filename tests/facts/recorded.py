@@ -31,6 +31,10 @@ USUAL = {
 }
 
 
+# Probes that ask what another asks: of another directory, or as root.
+FOLDERS = {"scratch": "disk", "gpu_errors_root": "gpu_errors"}
+
+
 def load(probe: str, case: str) -> dict[str, Any]:
     """The case file as it is."""
     loaded: dict[str, Any] = json.loads((CASES / probe / f"{case}.json").read_text())
@@ -39,6 +43,8 @@ def load(probe: str, case: str) -> dict[str, Any]:
 
 def output(probe: str, case: str) -> Output:
     """What the probe printed."""
+    if case == "usual" and not (CASES / probe / "usual.json").exists():
+        return Output(1, "", f"tests/cases/probes/{probe}/usual.json is missing")
     recorded = load(probe, case)
     return Output(recorded["status"], _text(recorded["stdout"]), _text(recorded.get("stderr", "")))
 
@@ -46,7 +52,7 @@ def output(probe: str, case: str) -> Output:
 def facts(alias: str, clock: Clock | None = None, /, **cases: str | Output) -> Facts:
     """Facts of one host from a recorded case, or an Output, for each probe; USUAL for what is not named."""
     outputs = {
-        probe: case if isinstance(case, Output) else output("disk" if probe == "scratch" else probe, case)
+        probe: case if isinstance(case, Output) else output(FOLDERS.get(probe, probe), case)
         for probe, case in {**dict.fromkeys(PROBES, "usual"), **USUAL, **cases}.items()
     }
     return Facts(alias, interpret(alias, outputs, tuple(PROBES.values())), clock or Clock(0.0, 0.001))

@@ -220,7 +220,7 @@ def test_majority(colours: Mapping[str, Any], expected: str | None) -> None:
 
 def test_a_healthy_cluster_passes_every_check() -> None:
     first = facts("gpu01")
-    second = facts("gpu02", host="gpu02", network="second-node", python="second-node")
+    second = facts("gpu02", host="gpu02", network="second-node", name="second-node", python="second-node")
     members = [Settings("gpu01", "gpu01"), Settings("gpu02", "gpu02")]
     planned = topology(["gpu01", "gpu02"], {"gpu01": [0, 1], "gpu02": [0, 1]})
     found = check(members, {"gpu01": first, "gpu02": second}, planned)
