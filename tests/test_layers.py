@@ -41,6 +41,7 @@ LAYERS = (
             "ports",
             "runs",
             "selection",
+            "smoke_job",
             "steps",
             "sync",
             "tables",
@@ -188,7 +189,12 @@ def test_the_sandbox_stands_apart(imports: list[Import]) -> None:
 def test_only_cli_and_report_print() -> None:
     may_print = {"cli", "report", "node"}
     # Two programs of their own, which answer the one that started them, and a question to the person.
-    answers = {Path("sandbox/init.py"), Path("sandbox/nvidia_smi.py"), Path("remote/terminal.py")}
+    answers = {
+        Path("sandbox/init.py"),
+        Path("sandbox/nvidia_smi.py"),
+        Path("remote/terminal.py"),
+        Path("smoke_job.py"),
+    }
     wrong = [
         f"clusterkit/{file}:{node.lineno} {ast.unparse(node.func)}"
         for file, source in sources().items()
