@@ -89,8 +89,9 @@ def _release(version: str, host: str) -> tuple[int, int]:
     """Major and minor number, which is all that decides a dialect (no release changed it in between)."""
     match = re.match(r"v?(\d+)\.(\d+)(?!\d)", version.strip())
     if match is None:
+        found = f"{version!r} is no PaddlePaddle version" if version else "no PaddlePaddle was found there"
         raise InputError(
-            f"host {host}: {version!r} is no PaddlePaddle version, so its launcher's options are not known",
+            f"host {host}: {found}, so its launcher's options are not known",
             "look on that host with `python -m pip show paddlepaddle paddlepaddle-gpu`, and reinstall it",
         )
     release = int(match[1]), int(match[2])

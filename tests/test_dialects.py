@@ -52,10 +52,15 @@ def test_older_is_refused_with_the_reason_and_the_host(version: str) -> None:
     assert "2.3 or newer" in caught.value.hint
 
 
-@pytest.mark.parametrize("version", ["", "none", "unknown", "three.two", "3", "-1.2"])
+@pytest.mark.parametrize("version", ["none", "unknown", "three.two", "3", "-1.2"])
 def test_no_version_is_refused(version: str) -> None:
     with pytest.raises(InputError, match=r"host gpu07: .* is no PaddlePaddle version"):
         for_version(version, "gpu07")
+
+
+def test_no_paddle_at_all_is_called_that() -> None:
+    with pytest.raises(InputError, match=r"host gpu07: no PaddlePaddle was found there"):
+        for_version("", "gpu07")
 
 
 @pytest.mark.parametrize("version", ["0.0.0", "0.0.0.post0"])
