@@ -12,12 +12,12 @@ from __future__ import annotations
 import secrets as random_secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from clusterkit import agent
-from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
+from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted, named
 from clusterkit.events import Event
 from clusterkit.follow import Following, deadline
 from clusterkit.gathered import GatheredLogs
@@ -27,11 +27,14 @@ from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import NodeRecord, RunRecord, RunStore, reach
+from clusterkit.status import Observed, document
 from clusterkit.sync import bootstrap, removal, send
 from clusterkit.watch import LAUNCHER, Tell, Watch
 
 # How long the nodes may take to find each other before anything starts; the supervisors' own gate is as long.
 GATE_S = 30.0
+# From the open gate until every launcher runs. Node 0's own limits end the run before this one passes.
+START_S = 90.0
 STAGE_TIMEOUT_S = 60.0
 CLEANUP_TIMEOUT_S = 20.0
 # Beyond the job's own grace: killing what is left, proving it, and telling us.
@@ -121,14 +124,24 @@ def _record(prepared: Prepared) -> RunRecord:
 def _close_record(store: RunStore, record: RunRecord, error: ClusterkitError) -> None:
     state = "stopped" if isinstance(error, Interrupted) else "failed"
     cause = "user" if isinstance(error, Interrupted) else "clusterkit"
+    code = int(error.exit_code)
     status = {
-        **record.status,
+        **document(record, {node.host: Observed(None) for node in record.nodes}),
         "state": state,
-        "exit_code": int(error.exit_code),
+        "attempts": [{"attempt": 0, "state": state, "exit_code": code}],
+        "exit_code": code,
         "cause": cause,
-        "reason": error.message,
+        "reason": _in_one_line(error),
     }
     store.save(replace(record, status=status))
+
+
+def _in_one_line(error: ClusterkitError) -> str:
+    """The error, with each host's own part: this is all that the record keeps of it."""
+    if not isinstance(error, FleetError):
+        return error.message
+    parts = "; ".join(named(host, each.message) for host, each in error.failures.items())
+    return f"{error.message} ({parts})"
 
 
 def _stage(
@@ -224,7 +237,7 @@ class _Job:
             self.following = following
             self.watch = Watch(self.record, logs, self.tell)
             self._gate()
-            self._until(self._started, GATE_S, "the nodes to start")
+            self._await_start()
             if self.manner.detach or self.interrupts.hangup:
                 return self._detach()
             self._follow()
@@ -241,7 +254,7 @@ class _Job:
     def _gate(self) -> None:
         """Wait until every supervisor has reached node 0, then tell node 0 to start everybody."""
         try:
-            self._until(self._everybody_joined, GATE_S, "the supervisors to find each other")
+            self._await_everybody()
             self._save(self.watch.status())
             self.following.command(self.first, {"command": "go"}, keep=True)
         except (ClusterkitError, Interrupted) as error:
@@ -271,17 +284,27 @@ class _Job:
             return True
         return all(self.watch.state(node.host).get("started_at") for node in self.record.nodes)
 
-    def _until(self, condition: Callable[[], bool], limit: float, awaited: str) -> None:
-        """Take frames until the condition holds. Raises HostTimeout naming who is missing, Interrupted."""
-        end = deadline(limit)
-        while not condition():
+    def _await_everybody(self) -> None:
+        """Every node has reached node 0. Raises FleetError naming who has not, Interrupted."""
+        end = deadline(GATE_S)
+        while not self._everybody_joined():
             if time.monotonic() > end:
-                raise self._timed_out(limit, awaited)
+                raise self._not_joined()
             self.interrupts.check()
             self._step()
-            self.tell(
-                Event("progress", self.record.run_id, {"doing": "starting", "waiting": self._missing()})
-            )
+            self._tell_waiting()
+
+    def _await_start(self) -> None:
+        """Every node has started, or the run is over, or the limit has passed: `_follow` takes over then."""
+        end = deadline(START_S)
+        while not self._started() and time.monotonic() < min(end, self.stop_limit):
+            self._step()
+            self._heed_interrupts()
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        progress = {"doing": "starting", "waiting": self._missing()}
+        self.tell(Event("progress", self.record.run_id, progress))
 
     def _missing(self) -> list[str]:
         peers = {peer["alias"]: peer for peer in self.watch.state(self.first).get("peers") or []}
@@ -291,19 +314,21 @@ class _Job:
             if not self.watch.state(node.host) or (node.host in peers and not peers[node.host]["joined"])
         ]
 
-    def _timed_out(self, limit: float, awaited: str) -> ClusterkitError:
-        failures: dict[str, HostError] = {}
-        for host in self._missing():
-            failure = self.watch.state(host).get("failure")
-            detail = failure["detail"] if failure else "no answer"
-            failures[host] = HostTimeout(
-                host,
-                f"waited {limit:.0f} s for {awaited}: {detail}",
-                "this port must be open between the nodes: ask who runs the firewall",
-            )
-        if failures:
-            return FleetError(failures, "starting, so no training was started")
-        return ClusterkitError(f"waited {limit:.0f} s for {awaited}")
+    def _not_joined(self) -> ClusterkitError:
+        failures = {host: self._why_not_joined(host) for host in self._missing()}
+        if not failures:
+            return ClusterkitError(f"node 0 ({self.first}) did not open the gate within {GATE_S:g} s")
+        return FleetError(failures, "starting the nodes, so no training was started")
+
+    def _why_not_joined(self, host: str) -> HostError:
+        failure = self.watch.state(host).get("failure")
+        if not failure:
+            words = f"{host}: its supervisor gave no sign for {GATE_S:g} s"
+            return HostTimeout(host, words, "is the machine overloaded, or its disk full? Then try again")
+        # The detail begins with the address: "10.0.0.1:29400: timed out (dropped)".
+        words = f"{host} could not reach node 0 ({self.first}) at {failure['detail']}, for {GATE_S:g} s"
+        hint = "open this port between the nodes: `clusterkit preflight`, or whoever runs the firewall"
+        return HostTimeout(host, words, hint)
 
     def _step(self) -> bool:
         """Take one frame or wait a moment; True if a node's state may have changed."""
