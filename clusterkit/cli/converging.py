@@ -89,6 +89,8 @@ class Converge:
             for host in undoing.hosts
             for name, of_step in undoing.lines[host].items()
             for line in of_step
+            # What has several lines only defines what the others call.
+            if "\n" not in line
         ]
         for error in reading.unreachable.values():
             problems.show(error, words=self._words)
@@ -102,12 +104,13 @@ class Converge:
         self._words.clear()
         return self._told(done, failed) or unreachable
 
-    def _told(self, done: Mapping[str, object], failed: Mapping[str, ClusterkitError]) -> int:
+    def _told(self, done: Mapping[str, Applied], failed: Mapping[str, ClusterkitError]) -> int:
         again = reset.plan(self._read(), self._target.hosts)
         self._words.clear()
         for host in again.hosts:
             for name in again.lines[host]:
-                self._words.insist(f"{host}: {name} is still there", "red")
+                why = done[host].words(name) if host in done else ""
+                self._words.insist(f"{host}: {name} {'failed: ' + why if why else 'is still there'}", "red")
         for error in failed.values():
             problems.show(error, words=self._words)
         if again.hosts or failed:
