@@ -15,6 +15,7 @@ from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
 from clusterkit.steps.disk import DiskSpace, RunDirectory
 from clusterkit.steps.engine import LAUNCH, Fleet, Step, Verdict, counts, exit_code, judge, judge_all, settled
+from clusterkit.steps.firewall import Firewall, FirewallAtBoot, FirewallOut
 from clusterkit.steps.limits import Limits
 from clusterkit.steps.login_environment import LoginEnvironment
 from clusterkit.steps.logind import OutlivesLogin
@@ -79,6 +80,9 @@ ALL: tuple[Step, ...] = (
     LeftOverProcesses(),
     OtherRuns(),
     PortsFree(),
+    Firewall(),
+    FirewallAtBoot(),
+    FirewallOut(),
 )
 
 

@@ -21,7 +21,9 @@ def test_output_becomes_value(file: Path) -> None:
         assert {"status": value.status, "message": value.message} == case["failure"]
         return
     assert not isinstance(value, ProbeFailed), value
-    assert plain(value) == case["value"]
+    # A value that is too large to be read may be described by its properties alone.
+    assert "value" in case or case["properties"]
+    assert "value" not in case or plain(value) == case["value"]
     for attribute, expected in case.get("properties", {}).items():
         assert plain(getattr(value, attribute)) == expected, attribute
 

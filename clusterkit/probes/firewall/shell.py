@@ -44,7 +44,8 @@ version=$(iptables --version 2>/dev/null)
 case $version in *nf_tables*) plain=nft ;; *) plain=legacy ;; esac
 if there iptables-nft-save; then iptables_save nft iptables-nft iptables-nft-save
 elif there iptables-save && [ $plain = nft ]; then iptables_save nft iptables iptables-save; fi
-if [ -s /proc/net/ip_tables_names ]; then
+# (A file of /proc has no size.)
+if [ -n "$(cat /proc/net/ip_tables_names 2>/dev/null)" ]; then
     if there iptables-legacy-save; then iptables_save legacy iptables-legacy iptables-legacy-save
     elif there iptables-save && [ $plain = legacy ]; then iptables_save legacy iptables iptables-save
     else echo "the kernel has iptables rules, and no program is there to read them" >&2; exit 1; fi

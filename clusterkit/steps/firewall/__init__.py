@@ -78,7 +78,7 @@ class Firewall(Step):
         picture = draw(change.host, change.fleet)
         parts = []
         if picture.closed:
-            parts.append(f"{_dropped(picture.dropped)} from nodes is dropped by {_culprits(picture.dropped)}")
+            parts.append(f"{_ports(picture.dropped)} from nodes {_is_dropped(picture.dropped)}")
         if picture.stale:
             parts.append(f"still open, though no node needs it: {', '.join(picture.stale[:4])}")
         missing = [path for path in picture.should_be_kept if path not in picture.is_kept]
@@ -123,8 +123,7 @@ class FirewallOut(Step):
 
     def explain(self, change: Change) -> str:
         found = _out(change.host, change.fleet)
-        may = "" if any(each.certain for each in found) else "perhaps "
-        return f"{_dropped(found)} to other nodes is {may}dropped on the way out by {_culprits(found)}"
+        return f"{_ports(found)} to other nodes {_is_dropped(found, ' on the way out')}"
 
     def hint(self, change: Change) -> str:
         return "rules on the way out are somebody's intent: allow it there by hand, to the nodes' addresses"
@@ -137,13 +136,12 @@ class FirewallAtBoot(Step):
     probes = (FIREWALL, NETWORK, KERNEL)
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """Where nothing of ours is open, or where it is kept by the firewall itself."""
+        """Where nothing of ours is open."""
         reason = _not_asked(host, fleet)
         if reason:
             return reason
-        picture = draw(host, fleet)
-        opened = any(part.marked for part in picture.parts if not part.program.kept_in)
-        return "" if opened else "nothing that is open now is lost at the next boot"
+        opened = any(part.marked for part in draw(host, fleet).parts)
+        return "" if opened else "no port was opened by preflight"
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """No program."""
@@ -162,9 +160,13 @@ class FirewallAtBoot(Step):
         return f"the ports are open until the next boot only: {names} loads no file that could keep them"
 
     def hint(self, change: Change) -> str:
+        if any("iptables" in name for name in draw(change.host, change.fleet).live_only):
+            return (
+                "run `clusterkit preflight` after each boot, or let a service load the rules: "
+                "iptables-persistent (Debian), iptables-services (Red Hat)"
+            )
         return (
-            "run `clusterkit preflight` after a boot; for iptables a service can keep rules "
-            "(Debian: iptables-persistent, Red Hat: iptables-services)"
+            "run `clusterkit preflight` after each boot, or let nft's service load these tables from its file"
         )
 
 
@@ -172,11 +174,18 @@ def _out(host: str, fleet: Fleet) -> tuple[Dropped, ...]:
     return dropped(fleet.facts[host][FIREWALL], outgoing(fleet, host))
 
 
-def _dropped(found: tuple[Dropped, ...]) -> str:
+def _ports(found: tuple[Dropped, ...]) -> str:
     ports = 0
     for each in found:
         ports |= each.box.ports
-    return f"TCP {', '.join(str(each) for each in port_ranges(ports)[:4])}"
+    shown = [str(each) for each in port_ranges(ports)]
+    return f"TCP {', '.join(shown[:4])}" + (" and more" if len(shown) > 4 else "")
+
+
+def _is_dropped(found: tuple[Dropped, ...], where: str = "") -> str:
+    """`is dropped by RULE`, or how far that is sure."""
+    sure = "is" if any(each.certain for each in found) else "may be"
+    return f"{sure} dropped{where} by {_culprits(found)}"
 
 
 def _culprits(found: tuple[Dropped, ...]) -> str:

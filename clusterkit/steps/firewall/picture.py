@@ -62,8 +62,8 @@ class Picture:
 
     @property
     def live_only(self) -> tuple[str, ...]:
-        """The programs that will not load the rules again."""
-        return tuple(part.program.name for part in self.parts if not part.program.kept_in)
+        """The programs with rules of ours that they will not load again."""
+        return tuple(part.program.name for part in self.parts if part.marked and not part.program.kept_in)
 
     def fix(self) -> list[str]:
         """Lines that open what is closed, drop what is stale and keep the rest, in each program's own way."""
