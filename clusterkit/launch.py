@@ -365,11 +365,21 @@ class _Job:
             if changed:
                 status = self.watch.status()
                 self._save(status)
-                self.tell(Event("progress", self.record.run_id, {"doing": status["state"], "status": status}))
+                progress = {"doing": status["state"], "status": status, "absent": self._absent()}
+                self.tell(Event("progress", self.record.run_id, progress))
             if last_look == float("inf") and self.watch.decision["phase"] == "done":
                 last_look = deadline(LAST_LOOK_S)
             if time.monotonic() > self.stop_limit:
                 raise Interrupted(self.interrupts.signum, self._unfinished())
+
+    def _absent(self) -> dict[str, str]:
+        """The nodes whose launcher has not come to Paddle's meeting point, and why if their host knows."""
+        peers = self.watch.state(self.first).get("peers") or []
+        return {
+            peer["alias"]: (peer.get("state") or {}).get("master_problem") or ""
+            for peer in peers
+            if peer.get("registered") is False
+        }
 
     def _still_hoping(self, last_look: float) -> bool:
         """True while a host that only we cannot see may still hand over the rest of its logs."""

@@ -167,11 +167,11 @@ class Decider:
         if all(view.phase == "ended" for view in views):
             self._phase, self._outcome = "done", "succeeded"
             return
-        missing = [view for view in views if not _all_started(view)]
+        missing = _missing(views)
         if missing and now - self._started > self._timeouts.join:
-            words = "not all ranks ran after %g s; missing: %s" % (self._timeouts.join, _missing(missing))
-            joined = [view for view in views if view not in missing]
-            words += "; joined: %s" % (_names(joined) if joined else "none")
+            joined = _names([view for view in views if view not in missing]) or "none"
+            absent = ", ".join(_absent(view) for view in missing)
+            words = "after %g s missing: %s; joined: %s" % (self._timeouts.join, absent, joined)
             self._stop(clock, cause("join", words, missing[0].node_rank, missing[0].alias))
 
     def _stopping(self, now: float, clock: float, views: Sequence[View]) -> None:
@@ -267,12 +267,23 @@ def _all_started(view: View) -> bool:
     return all(rank["started_at"] is not None for rank in view.state["ranks"])
 
 
-def _missing(views: Sequence[View]) -> str:
-    """The nodes with ranks that never ran, and why as far as node 0 can see."""
-    words: List[str] = []
-    for view in views:
-        ranks = view.state["ranks"] if view.state else []
-        absent = [str(rank["rank"]) for rank in ranks if rank["started_at"] is None]
-        why = {True: "", False: ", its launcher has not reached the master", None: ""}[view.registered]
-        words.append("%s (rank%s %s%s)" % (view.alias, "s" * (len(absent) != 1), ", ".join(absent), why))
-    return ", ".join(words)
+def _missing(views: Sequence[View]) -> List[View]:
+    """The nodes that keep the ranks from running.
+
+    No launcher starts a rank before all have met: while some have not come, only those are missing.
+    """
+    waiting = [view for view in views if not _all_started(view)]
+    return [view for view in waiting if view.registered is False] or waiting
+
+
+def _absent(view: View) -> str:
+    """A node whose ranks never ran, and why as far as it can be seen."""
+    if view.registered is False:
+        problem = view.state.get("master_problem") if view.state else None
+        return "%s (its launcher %s)" % (
+            view.alias,
+            "cannot reach the master %s" % problem if problem else "has not come to the master",
+        )
+    ranks = view.state["ranks"] if view.state else []
+    absent = [str(rank["rank"]) for rank in ranks if rank["started_at"] is None]
+    return "%s (rank%s %s)" % (view.alias, "s" * (len(absent) != 1), ", ".join(absent))

@@ -1,11 +1,14 @@
-"""Which launchers have registered at Paddle's own meeting point, asked without blocking (node 0 only)."""
+"""Paddle's own meeting point: which launchers have come (node 0), and can it be reached (the others)?"""
 
+import errno
 import json
+import os
 import selectors
 import socket
+import time
 from typing import Any, List, Optional
 
-from .connection import Connection
+from .connection import Connection, reason_of
 from .plan import Plan
 
 _EVERY = 2.0
@@ -65,6 +68,56 @@ class MasterQuery:
         if b" 200 " in head[:20]:
             ranks = registered_ranks(body)
             self.registered = ranks if ranks else self.registered
+
+
+class MasterReach:
+    """`problem` says why this host cannot connect to the meeting point; None if it can, and before a try.
+
+    A launcher that cannot reach it says "master not ready" for ever and never why.
+    """
+
+    def __init__(self, plan: Plan, selector: selectors.BaseSelector) -> None:
+        self._server = (plan.nodes[0].node_ip, plan.master_port)
+        self._selector = selector
+        self._socket: Optional[socket.socket] = None
+        self._tried_at = time.monotonic()
+        self.problem: Optional[str] = None
+
+    def step(self, now: float) -> None:
+        """Try again if it is time; give a try up that nobody answers."""
+        if self._socket is None:
+            if now - self._tried_at > _EVERY:
+                self._tried_at = now
+                self._try()
+        elif now - self._tried_at > _LIMIT:
+            self._end(errno.ETIMEDOUT)
+
+    def _try(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        code = self._socket.connect_ex(self._server)
+        if code not in (0, errno.EINPROGRESS):
+            self._end(code)
+            return
+        self._selector.register(self._socket, selectors.EVENT_WRITE, self._answered)
+
+    def _answered(self, _events: int) -> None:
+        assert self._socket is not None
+        self._end(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+    def _end(self, code: int) -> None:
+        self.close()
+        error = socket.timeout() if code == errno.ETIMEDOUT else OSError(code, os.strerror(code))
+        why = reason_of(error)
+        self.problem = "%s:%d: %s" % (self._server + (why,)) if code else None
+
+    def close(self) -> None:
+        """No try is under way."""
+        if self._socket is not None:
+            if self._socket.fileno() in self._selector.get_map():
+                self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
 
 
 def registered_ranks(body: bytes) -> List[int]:

@@ -17,7 +17,7 @@ from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, write_json
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
-from .master import MasterQuery
+from .master import MasterQuery, MasterReach
 from .peer import Peer
 from .plan import Plan
 
@@ -71,6 +71,7 @@ class Supervisor:
         self._life = Life(plan, files, umask)
         self._decider = deciding.Decider(plan.timeouts, self._began)
         self._master = MasterQuery(plan, self._selector)
+        self._reach = MasterReach(plan, self._selector)
         self._control = ControlServer(plan, self._selector, self.state, self._command)
         self._link = self._join_channel()
 
@@ -152,6 +153,10 @@ class Supervisor:
         if isinstance(self._link, Peer):
             self._link.step(now)
             self._decision = self._as_peer(self._link, now)
+            if self._life.state == "starting":
+                self._reach.step(now)
+            else:
+                self._reach.close()
         else:
             self._decision = self._decider.step(now, time.time(), self._views(now))
             if self._link is not None:
@@ -275,6 +280,7 @@ class Supervisor:
             "launcher_exit": life.launcher.exit,
             "ranks": life.ranks.states(),
             "failure": life.failure or self._not_connected(),
+            "master_problem": self._reach.problem,
             "stop_wanted": self._stop_wanted,
             "left": life.left,
             "decision": self._decision,

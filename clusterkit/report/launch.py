@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clusterkit.events import Event
@@ -73,13 +73,7 @@ class LaunchReport:
         if waiting:
             self._words.progress(f"{data['doing']}: waiting for {fold(waiting)}")
         elif data["doing"] == "starting":
-            missing = [
-                node["host"]
-                for node in data.get("status", {}).get("nodes", [])
-                if node["host"] not in self._joined
-            ]
-            if missing:
-                self._words.progress(f"joining: waiting for {fold(missing)}")
+            self._joining(data.get("status", {}).get("nodes", []), data.get("absent") or {})
         elif data["doing"] == "running":
             self._words.clear()
         elif data["doing"] == "stopping":
@@ -88,6 +82,13 @@ class LaunchReport:
             ]
             if left:
                 self._words.progress(f"stopping: waiting for {fold(left)}")
+
+    def _joining(self, nodes: Sequence[Mapping[str, Any]], absent: Mapping[str, str]) -> None:
+        """No rank starts before all launchers have met: the others wait for those that have not come."""
+        missing = list(absent) or [node["host"] for node in nodes if node["host"] not in self._joined]
+        why = next((f" (cannot reach the master {problem})" for problem in absent.values() if problem), "")
+        if missing:
+            self._words.progress(f"joining: waiting for {fold(missing)}{why}")
 
     def _on_ended(self, data: Mapping[str, Any]) -> None:
         self._words.clear()
