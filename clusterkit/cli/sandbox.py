@@ -83,6 +83,9 @@ def up(
     shared_home: Annotated[
         bool, typer.Option("--shared-home", help="/home and /root are one directory for all hosts.")
     ] = False,
+    containers: Annotated[
+        bool, typer.Option("--containers", help="Docker and Podman can run there (nothing starts them).")
+    ] = False,
     inventory: Annotated[
         Path, typer.Option("--inventory", metavar="FILE", help="Where the inventory is written.")
     ] = Path("sandbox.ini"),
@@ -102,6 +105,7 @@ def up(
         shared_home=shared_home,
         gpus=gpus,
         nproc=nproc,
+        containers=containers,
         user=User(user) if user else None,
     )
     sandbox = Sandbox.up(spec, inventory)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from clusterkit.errors import HostError, HostTimeout
-from clusterkit.sandbox import disks, host, keys, network, processes, state
+from clusterkit.sandbox import containers, disks, host, keys, network, processes, state
 from clusterkit.sandbox.lifecycle import names_of, start
 from clusterkit.sandbox.processes import Identity
 from clusterkit.sandbox.rootfs import HOST_KEY
@@ -46,6 +46,7 @@ def revive(there: SandboxState, spec: SandboxSpec, name: str, *, fresh: bool) ->
         return there
     if fresh:
         disks.erase(state.directory(there.name), name)
+        containers.erase(state.directory(there.name), name)
     return start(there, spec, [name])
 
 

@@ -102,6 +102,7 @@ def build_root(plan: dict[str, Any]) -> None:
     mount("overlay", "root", "overlay", options="lowerdir=/,upperdir=upper,workdir=work")
     os.chdir("root")
     mount_system(plan["boot_id"])
+    mount_groups(plan["groups"])
     for hidden in plan["hide"]:
         if hidden["volatile"]:
             mount("tmpfs", hidden["path"].lstrip("/"), "tmpfs", options="mode=" + hidden["mode"])
@@ -161,6 +162,16 @@ def mount_system(boot_id: str) -> None:
     with open("run/.boot_id", "w") as file:
         file.write(boot_id + "\n")
     mount("run/.boot_id", "proc/sys/kernel/random/boot_id", flags=MS_BIND)
+
+
+def mount_groups(groups: list[dict[str, str]]) -> None:
+    """The kernel's control groups are where a booted machine has them, relative to the current directory."""
+    if any(group["type"] == "cgroup" for group in groups):
+        mount("tmpfs", "sys/fs/cgroup", "tmpfs", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC, options="mode=755")
+    for group in groups:
+        target = group["path"].lstrip("/")
+        os.makedirs(target, exist_ok=True)
+        mount(group["type"], target, group["type"], options=group["options"])
 
 
 def bind_in(bind: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from clusterkit.errors import ClusterkitError
 from clusterkit.sandbox import (
     access,
+    containers,
     disks,
     host,
     keys,
@@ -204,6 +205,8 @@ def surroundings(there: SandboxState, spec: SandboxSpec) -> rootfs.Surroundings:
     binds = (*shared, *visibility.interpreter_binds(spec.python, hide), *spec.binds)
     return rootfs.Surroundings(
         sandbox=f"{os.uname().nodename} {directory}",
+        directory=directory,
+        mark=host.mark_of(directory),
         hide=hide,
         binds=binds,
         empty=(str(visibility.package_directory()),),
@@ -249,6 +252,7 @@ def _clean(name: str, there: SandboxState | None) -> tuple[str, ...]:
     processes.end(strays)
     removed = network.remove_everything(names)
     disk = disks.unmount(state.directory(name))
+    containers.remove(state.directory(name), host.mark_of(state.directory(name)))
     if (inits or strays or removed or disk) and (there is None or there.phase != "up"):
         parts = [
             (len(inits), "hosts"),

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clusterkit.sandbox import accounts, gpu
+from clusterkit.sandbox import accounts, containers, gpu
+from clusterkit.sandbox.containers import ControlGroups
 from clusterkit.sandbox.files import Directory, File
 from clusterkit.sandbox.requirements import SYSTEM_PATH, path_of
 from clusterkit.sandbox.spec import Bind, HostSpec
@@ -31,6 +32,7 @@ class HostPlan:
     boot_id: str
     hide: tuple[Hidden, ...]
     binds: tuple[Bind, ...]
+    groups: tuple[ControlGroups, ...]
     empty: tuple[str, ...]
     remove: tuple[str, ...]
     directories: tuple[Directory, ...]
@@ -47,6 +49,8 @@ class Surroundings:
     """What all hosts of a sandbox share."""
 
     sandbox: str
+    directory: Path
+    mark: str
     hide: tuple[Hidden, ...]
     binds: tuple[Bind, ...]
     empty: tuple[str, ...]
@@ -65,7 +69,8 @@ def make_plan(host: HostSpec, netns: str, disk: Path, host_key: Path, around: Su
         disk=str(disk),
         boot_id=str(uuid.uuid4()),
         hide=around.hide,
-        binds=around.binds,
+        binds=(*around.binds, *(containers.stores(around.directory, host.name) if host.containers else ())),
+        groups=containers.hierarchies() if host.containers else (),
         empty=around.empty,
         remove=("/etc/ssh/sshd_config.d", "/.dockerenv", *_foreign_host_keys()),
         directories=_directories(account, around),
@@ -74,6 +79,7 @@ def make_plan(host: HostSpec, netns: str, disk: Path, host_key: Path, around: Su
             *_account_files(host, account, around),
             *_ssh_files(host, account, host_key, around.user_key),
             *gpu.files(host.name, host.gpus, around.python),
+            *(containers.files(around.mark, host.name) if host.containers else ()),
             *(File(path, content) for path, content in host.files.items()),
         ),
         sshd=(path_of("sshd"), "-D", "-f", SSHD_CONFIG, "-E", SSHD_LOG),

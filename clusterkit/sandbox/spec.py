@@ -48,7 +48,8 @@ class HostSpec:
 
     `files` are written before sshd starts (absolute path to text). `environment` is what a login gets.
     `loopback_name` puts 127.0.1.1 for the own name into /etc/hosts, as Debian's installer does.
-    `behind` names the host that is the only way to this one. `variables` go into the inventory.
+    `behind` names the host that is the only way to this one. `variables` go into the inventory. With
+    `containers` Docker and Podman can run there (nothing starts them).
     """
 
     name: str
@@ -62,6 +63,7 @@ class HostSpec:
     gpus: int = 0
     nproc: int = 2
     behind: str | None = None
+    containers: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
