@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.facts import Clock, Facts, Output, Probe, interpret
+from clusterkit.facts import NEEDS_ROOT, Clock, Facts, Output, Probe, interpret
 from clusterkit.inventory.model import Settings
 from clusterkit.steps import (
     ALL,
@@ -109,6 +109,13 @@ def test_a_failed_probe_is_unknown_with_its_reason() -> None:
     found = verdict(Output(124, ""))
     assert (found.status, found.message) == ("unknown", "colour: no answer within 5 s")
     assert found.hint == "look at a by hand, then try again"
+
+
+def test_what_only_root_can_read_says_how_to_permit_it() -> None:
+    found = verdict(Output(NEEDS_ROOT, ""))
+    assert (found.status, found.message) == ("unknown", "colour: only root can read this")
+    assert "ansible_become=true" in found.hint
+    assert "--ask-become-pass" in found.hint
 
 
 def test_skipped_with_the_reason() -> None:

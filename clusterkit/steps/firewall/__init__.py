@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from clusterkit.probes import KERNEL, NETWORK
 from clusterkit.probes.firewall import FIREWALL
-from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
+from clusterkit.steps.engine import Change, Fleet, Severity, State, Status, Step
 from clusterkit.steps.firewall.nodes import find
 from clusterkit.steps.firewall.picture import decided_by, draw, outgoing, undo
 from clusterkit.steps.firewall.regions import port_ranges
@@ -102,6 +102,7 @@ class FirewallOut(Step):
 
     name = "firewall out"
     probes = (FIREWALL, NETWORK, KERNEL)
+    unknown: Status = "skipped"  # one word about rules that cannot be read is enough
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Without an address there is no way to follow."""
@@ -134,6 +135,7 @@ class FirewallAtBoot(Step):
 
     name = "firewall at boot"
     probes = (FIREWALL, NETWORK, KERNEL)
+    unknown: Status = "skipped"  # one word about rules that cannot be read is enough
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Where nothing of ours is open."""
