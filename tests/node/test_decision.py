@@ -46,6 +46,7 @@ class Game:
         self.states: list[State | None] = [node(number, "gate") for number in range(nodes)]
         self.heard: list[float | None] = [0.0] * nodes
         self.joined = [True] * nodes
+        self.registered: list[bool | None] = [None] * nodes
         self.silent: set[int] = set()
 
     def step(self, seconds: float = 0.1) -> dict[str, Any]:
@@ -61,7 +62,14 @@ class Game:
             if number not in self.silent and self.heard[number] is not None:
                 self.heard[number] = self.now
         views = [
-            View(number, f"gpu{number:02d}", self.joined[number], self.heard[number], state)
+            View(
+                number,
+                f"gpu{number:02d}",
+                self.joined[number],
+                self.heard[number],
+                state,
+                self.registered[number],
+            )
             for number, state in enumerate(self.states)
         ]
         return self.decider.step(self.now, CLOCK + self.now, views)
@@ -259,6 +267,21 @@ def test_an_ended_node_cannot_be_lost() -> None:
     assert game.step(100)["phase"] == "start"
     game.all("ended")
     assert game.step()["outcome"] == "succeeded"
+
+
+def test_only_launchers_that_have_not_come_are_missing() -> None:
+    """No rank starts anywhere before all launchers have met."""
+    game = Game().run()
+    waiting = [rank(number, 0, started_at=None) for number in range(3)]
+    game.states = [node(number, "starting", [waiting[number]]) for number in range(3)]
+    game.states[1] = node(1, "starting", [waiting[1]], master_problem="10.0.0.1:29401: refused")
+    game.registered = [True, False, True]
+    decision = game.step(301)
+    assert (decision["cause"]["kind"], decision["cause"]["alias"]) == ("join", "gpu01")
+    assert decision["cause"]["detail"] == (
+        "after 300 s missing: gpu01 (its launcher cannot reach the master 10.0.0.1:29401: refused); "
+        "joined: gpu00, gpu02"
+    )
 
 
 def test_ranks_that_never_start_end_in_a_join_timeout() -> None:
