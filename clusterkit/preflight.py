@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clusterkit import steps, topology
-from clusterkit.errors import ExitCode, HostError, TopologyError, worst
+from clusterkit.errors import HostError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.probes import LAUNCH
@@ -74,23 +74,6 @@ class Finding:
     to: str = ""
     detail: str = ""
     hint: str = ""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A whole preflight: the last reading, what was applied, what was proved between the hosts."""
-
-    reading: Reading
-    applied: Mapping[str, Applied] = field(default_factory=dict)
-    between: tuple[Finding, ...] = ()
-    elapsed_s: float = 0.0
-
-    def exit_code(self, strict: bool) -> int:
-        """4 for a host that could not be reached, else 1, else 3 for changes that are pending."""
-        findings = [Verdict("", each.name, each.status) for each in self.between]
-        code = steps.exit_code([*self.reading.verdicts, *findings], strict)
-        unreachable = [ExitCode.UNREACHABLE] if self.reading.unreachable else []
-        return worst([*unreachable, code, ExitCode.FAILED if self.reading.problem else ExitCode.OK])
 
 
 def read(

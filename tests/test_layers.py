@@ -19,7 +19,8 @@ LAYERS = (
     {"__main__"},
     {"cli", "report"},
     {
-        *{"between", "fleet", "follow", "launch", "logs", "observe", "preflight", "prepare", "reset"},
+        *{"between", "fleet", "follow", "launch", "logs", "observe", "preflight", "prepare"},
+        *{"proving", "reset"},
         *{"smoke", "status", "stop", "watch"},
     },
     {

@@ -8,10 +8,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from clusterkit.between import VoteEntry
 from clusterkit.errors import CommandFailed, FleetError, InputError, Interrupted, Unreachable
 from clusterkit.events import Event
 from clusterkit.fleet import Answers
-from clusterkit.preflight import Finding, Reading, Result
+from clusterkit.preflight import Finding, Reading
+from clusterkit.proving import Proofs, Result
 from clusterkit.remote.protocol import Result as Ran
 from clusterkit.report import answers, preflight, problems
 from clusterkit.report import stop as stop_report
@@ -88,8 +90,8 @@ def test_preflight() -> None:
     )
     reading = Reading(Fleet({}, {}), (verdict,), {"gpu2": Unreachable("gpu2", "tcp", "refused")})
     found = Finding("connect", "failed", "gpu1", "gpu3", "port 29400: timed out (dropped)")
-    result = Result(reading, {}, (found,), 1.0)
-    vote = [{"fact": "driver", "majority": "550.90.07", "odd": {"gpu3": "535.104.05"}}]
-    written = preflight.document(result, vote, strict=False)
+    vote = VoteEntry("driver", "550.90.07", {"gpu3": "535.104.05"}, "warning")
+    result = Result(reading, {}, Proofs((found,), (vote,)), 1.0)
+    written = preflight.document(result, strict=False)
     validate("preflight", written)
-    assert (written["exit_code"], written["summary"]) == (4, {"warning": 1, "failed": 1})
+    assert (written["exit_code"], written["summary"]) == (4, {"warning": 2, "failed": 1})

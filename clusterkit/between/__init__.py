@@ -8,16 +8,20 @@ share   what one host writes on a shared mount is read by all
 from clusterkit.between.blame import Blame, Blocked
 from clusterkit.between.matrix import Matrix
 from clusterkit.between.proof import Options, Proof, prove
-from clusterkit.between.token import share
-from clusterkit.between.vote import VoteEntry, groups_of, vote
+from clusterkit.between.rules import blame
+from clusterkit.between.token import Manner, share
+from clusterkit.between.vote import Groups, VoteEntry, groups_of, vote
 
 __all__ = [
     "Blame",
     "Blocked",
+    "Groups",
+    "Manner",
     "Matrix",
     "Options",
     "Proof",
     "VoteEntry",
+    "blame",
     "groups_of",
     "prove",
     "share",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from clusterkit.between.pairs import Pair
 from clusterkit.preflight import Finding
@@ -30,19 +32,21 @@ class Matrix:
 
     def row(self, host: str) -> list[float]:
         """What it sends to each other host."""
-        return [rate for (source, _), rate in self.rates.items() if source == host]
+        found = (self.rates.get((host, other)) for other in self.hosts)
+        return [rate for rate in found if rate is not None]
 
     def column(self, host: str) -> list[float]:
         """What it gets from each other host."""
-        return [rate for (_, to), rate in self.rates.items() if to == host]
+        found = (self.rates.get((other, host)) for other in self.hosts)
+        return [rate for rate in found if rate is not None]
 
-    @property
+    @cached_property
     def typical(self) -> float:
         """What three quarters of the pairs do not pass: right also where one host of three is slow."""
         ordered = sorted(self.rates.values())
         return ordered[math.ceil(0.75 * len(ordered)) - 1] if ordered else 0.0
 
-    @property
+    @cached_property
     def suspects(self) -> list[Pair]:
         """The pairs that are slow."""
         return [pair for pair, rate in self.rates.items() if rate < SLOW * self.typical]
@@ -125,8 +129,11 @@ def better(first: Matrix, again: Mapping[Pair, float]) -> Matrix:
 def worth_repeating(matrix: Matrix) -> Sequence[Pair]:
     """The slow pairs, at most three from and to each host."""
     chosen: list[Pair] = []
+    sending: Counter[str] = Counter()
+    getting: Counter[str] = Counter()
     for source, to in matrix.suspects:
-        again = [pair for pair in chosen if pair[0] == source or pair[1] == to]
-        if len(again) < 3:
+        if sending[source] < 3 and getting[to] < 3:
+            sending[source] += 1
+            getting[to] += 1
             chosen.append((source, to))
     return chosen

@@ -6,15 +6,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from clusterkit import inventory as inventories
 from clusterkit import preflight, reset, tables
+from clusterkit.between import groups_of
 from clusterkit.cli.session import Access, members, remotes_of
 from clusterkit.errors import ClusterkitError, ExitCode
 from clusterkit.interrupts import Interrupts
-from clusterkit.preflight import Reading, Result, Target
+from clusterkit.inventory.model import Inventory
+from clusterkit.preflight import Reading, Target
 from clusterkit.probes import RUNS
+from clusterkit.proving import Proofs, Result, Wanted, prove
 from clusterkit.remote import Remote
 from clusterkit.report import preflight as report
 from clusterkit.report import problems
@@ -25,23 +29,23 @@ from clusterkit.steps.engine import Permissions
 
 
 @contextmanager
-def opened(
+def converging(
     inventory: str | None,
     limit: str | None,
     access: Access,
     forks: int,
     *,
-    quiet: bool,
+    quiet: bool = False,
     install: bool = False,
-) -> Iterator[tuple[Target, Mapping[str, Remote], Words, Interrupts]]:
-    """The target of a preflight with connections to all its hosts."""
+) -> Iterator[Converge]:
+    """The inventory's hosts, ready to be read and changed, with connections that are closed at the end."""
     words = Words(quiet=quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
     target = Target(everybody.settings, hosts, _site_tables(), Permissions(install=install))
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
-        yield target, remotes, words, interrupts
+        yield Converge(everybody.inventory, target, remotes, words, interrupts, forks)
 
 
 def _site_tables() -> tables.Tables:
@@ -54,29 +58,45 @@ class Converge:
 
     def __init__(
         self,
+        inventory: Inventory,
         target: Target,
         remotes: Mapping[str, Remote],
         words: Words,
         interrupts: Interrupts,
         forks: int,
     ) -> None:
+        self._inventory = inventory
         self._target = target
         self._remotes = remotes
         self._words = words
         self._interrupts = interrupts
         self._forks = forks
 
-    def preflight(self, *, check: bool, yes: bool, diff: bool) -> Result:
+    def preflight(self, wanted: Wanted, *, yes: bool, diff: bool) -> Result:
         """Read, apply what is pending if that is wanted, prove it."""
         begun = time.monotonic()
         reading = self._read()
         applied: dict[str, Applied] = {}
-        if reading.hosts_with_changes and not check and self._agreed(yes, self._plan(reading, diff)):
+        if reading.hosts_with_changes and not wanted.check and self._agreed(yes, self._plan(reading, diff)):
             reading, applied = preflight.apply(
                 self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
             )
+        agreed = bool(applied) or not reading.hosts_with_changes
+        proofs = self._prove(reading, replace(wanted, check=wanted.check or not agreed))
         self._words.clear()
-        return Result(reading, applied, (), time.monotonic() - begun)
+        return Result(reading, applied, proofs, time.monotonic() - begun)
+
+    def _prove(self, reading: Reading, wanted: Wanted) -> Proofs:
+        return prove(
+            self._inventory.path.resolve(),
+            self._target,
+            reading,
+            groups_of(self._inventory),
+            self._remotes,
+            wanted,
+            self._interrupts,
+            self._doing,
+        )
 
     def reset(self, *, check: bool, yes: bool) -> int:
         """Take back what preflight left; the exit code."""

@@ -35,6 +35,11 @@ def preflight(
     install: Annotated[
         bool, typer.Option("--install", help="Allow packages to be installed from the hosts' own sources.")
     ] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Run a small all-reduce on all nodes.")] = False,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Measure the network, each pair.")] = False,
+    all_pairs: Annotated[
+        bool, typer.Option("--all-pairs", help="Beyond 32 hosts: connect every pair, not a sample.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
     forks: Forks = FORKS,
     as_json: AsJson = False,
@@ -48,23 +53,20 @@ def preflight(
     Shows what it would change and asks; `--yes` applies without asking. Without a terminal and without
     `--yes` it changes nothing, as with `--check`.
     """
-    from clusterkit.cli.converging import Converge, opened
+    from clusterkit.cli.converging import converging
     from clusterkit.cli.session import Access
+    from clusterkit.proving import Wanted
     from clusterkit.report import preflight as report
+    from clusterkit.report.terminal import Words
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
-    with opened(inventory, limit, access, forks, quiet=as_json, install=install) as (
-        target,
-        remotes,
-        words,
-        interrupts,
-    ):
-        converge = Converge(target, remotes, words, interrupts, forks)
-        result = converge.preflight(check=check, yes=yes, diff=diff)
+    wanted = Wanted(check=check, all_pairs=all_pairs, bandwidth=bandwidth, smoke=smoke, forks=forks)
+    with converging(inventory, limit, access, forks, quiet=as_json, install=install) as converge:
+        result = converge.preflight(wanted, yes=yes, diff=diff)
     if as_json:
-        print(json.dumps(report.document(result, [], strict), indent=1, default=str))
+        print(json.dumps(report.document(result, strict), indent=1, default=str))
     else:
-        report.show(words, result, diff=diff)
+        report.show(Words(), result, diff=diff)
     raise typer.Exit(int(result.exit_code(strict)))
 
 
@@ -83,10 +85,10 @@ def reset(
 
     Shows what it would do and asks; refused while a run is alive on a host.
     """
-    from clusterkit.cli.converging import Converge, opened
+    from clusterkit.cli.converging import converging
     from clusterkit.cli.session import Access
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
-    with opened(inventory, limit, access, forks, quiet=False) as (target, remotes, words, interrupts):
-        code = Converge(target, remotes, words, interrupts, forks).reset(check=check, yes=yes)
+    with converging(inventory, limit, access, forks) as converge:
+        code = converge.reset(check=check, yes=yes)
     raise typer.Exit(code)

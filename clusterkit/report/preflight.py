@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from clusterkit import steps
-from clusterkit.preflight import Finding, Reading, Result
+from clusterkit.between import Matrix, VoteEntry
+from clusterkit.preflight import Finding, Reading
+from clusterkit.proving import Result
 from clusterkit.report import checks
 from clusterkit.report.folding import fold
+from clusterkit.report.status import table
 from clusterkit.report.terminal import Words
+from clusterkit.smoke import Smoke
 from clusterkit.steps import Verdict
 
 _ORDER = ("failed", "unknown", "manual", "pending", "changed", "warning", "ok", "skipped")
@@ -90,6 +94,44 @@ def finding_lines(findings: Sequence[Finding]) -> list[tuple[str, str | None]]:
     return lines
 
 
+def vote_lines(votes: Sequence[VoteEntry]) -> list[tuple[str, str | None]]:
+    """Who is odd, with both values."""
+    lines: list[tuple[str, str | None]] = []
+    for entry in votes:
+        if entry.status in ("ok", "skipped"):
+            continue
+        by_value: dict[str, list[str]] = {}
+        for host, value in entry.odd.items():
+            by_value.setdefault(value, []).append(host)
+        others = f"; the others have {entry.majority}" if entry.majority is not None else ""
+        what = "is the same on" if entry.unique else "is odd on"
+        odd = ", ".join(f"{fold(hosts)} ({value})" for value, hosts in by_value.items())
+        lines.append((f"{entry.fact} {what} {odd}{others}", "red" if entry.status == "failed" else "yellow"))
+        if entry.hint:
+            lines.append((f"  → {entry.hint}", None))
+    return lines
+
+
+def matrix_lines(matrix: Matrix | None) -> list[str]:
+    """Bandwidth from each host (rows) to each other (columns), in Gbit/s."""
+    if matrix is None:
+        return []
+    rows = [["Gbit/s", *matrix.hosts]]
+    for host, rates in zip(matrix.hosts, matrix.as_rows(), strict=True):
+        rows.append([host, *("-" if rate is None else f"{rate * 8 / 1e9:.2f}" for rate in rates)])
+    return table(rows)
+
+
+def smoke_lines(smoke: Smoke | None) -> list[str]:
+    """How the all-reduce went."""
+    if smoke is None or smoke.seconds is None or smoke.bus_bytes_per_s is None:
+        return []
+    return [
+        f"smoke: all-reduce over {smoke.world_size} ranks in {smoke.seconds * 1000:.1f} ms, "
+        f"bus bandwidth {smoke.bus_bytes_per_s / 1e9:.2f} GB/s"
+    ]
+
+
 def summary(result: Result) -> str:
     """The line that counts: what is wrong, or that everything is as it should be."""
     counted = counts(result)
@@ -107,10 +149,7 @@ def summary(result: Result) -> str:
 
 def counts(result: Result) -> dict[str, int]:
     """How many verdicts and findings there are of each status."""
-    found = steps.counts(result.reading.verdicts)
-    for each in result.between:
-        found[each.status] = found.get(each.status, 0) + 1
-    return found
+    return steps.counts(result.statuses)
 
 
 def show(words: Words, result: Result, *, diff: bool) -> None:
@@ -124,13 +163,16 @@ def show(words: Words, result: Result, *, diff: bool) -> None:
     if diff:
         for text in diff_lines(result.reading.verdicts):
             words.insist(text)
-    for line, colour in finding_lines(result.between):
+    proofs = result.proofs
+    for line, colour in (*vote_lines(proofs.votes), *finding_lines(proofs.findings)):
         words.insist(line, colour)
+    for text in (*matrix_lines(proofs.bandwidth), *smoke_lines(proofs.smoke)):
+        words.insist(text)
     words.insist("")
     words.insist(summary(result), "bold")
 
 
-def document(result: Result, vote: Sequence[Mapping[str, Any]], strict: bool) -> dict[str, Any]:
+def document(result: Result, strict: bool) -> dict[str, Any]:
     """The same as JSON, schema 1."""
     reading = result.reading
     code = int(result.exit_code(strict))
@@ -155,8 +197,8 @@ def document(result: Result, vote: Sequence[Mapping[str, Any]], strict: bool) ->
                 "to": each.to,
                 "detail": each.detail,
             }
-            for each in result.between
+            for each in result.proofs.findings
         ],
-        "vote": list(vote),
+        "vote": [entry.as_json() for entry in result.proofs.votes],
         "summary": counts(result),
     }
