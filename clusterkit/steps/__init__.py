@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.facts import Facts, Probe
 from clusterkit.inventory.model import Settings
-from clusterkit.steps import gpus
+from clusterkit.steps import gpus, storage
 from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
 from clusterkit.steps.disk import DiskSpace, RunDirectory
@@ -83,6 +83,7 @@ ALL: tuple[Step, ...] = (
     Firewall(),
     FirewallAtBoot(),
     FirewallOut(),
+    *storage.STEPS,
 )
 
 

@@ -1,6 +1,7 @@
 """A fleet from a case file (tests/cases/steps/STEP/CASE.json).
 
 hosts     alias → settings (fields of Settings), facts (probe → recorded case), clock ([offset, error])
+install   true: packages may be installed
 devices   alias → the GPUs planned there; the CPU where nothing is said
 planned   false: no run is planned
 on        the host that is judged (the first one)
@@ -13,8 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterkit.facts import Clock
-from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.inventory.model import Mount, PortRange, Settings
 from clusterkit.steps import Fleet
+from clusterkit.steps.engine import Permissions
 from clusterkit.topology import Node, Topology
 from tests.facts.recorded import facts
 
@@ -25,16 +27,21 @@ def fleet(case: Mapping[str, Any]) -> Fleet:
     """The case's hosts; node N has the address 10.0.0.N+1 and two ranks, or one for each GPU."""
     hosts: Mapping[str, Mapping[str, Any]] = case["hosts"]
     members = {
-        alias: Settings(alias, f"{alias}.example", **host.get("settings", {}))
+        alias: Settings(alias, f"{alias}.example", **_typed(host.get("settings", {})))
         for alias, host in hosts.items()
     }
     found = {
         alias: facts(alias, Clock(*host.get("clock", (0.0, 0.001))), **host.get("facts", {}))
         for alias, host in hosts.items()
     }
-    return Fleet(
-        members, found, topology(list(hosts), case.get("devices", {})) if case.get("planned", True) else None
-    )
+    planned = topology(list(hosts), case.get("devices", {})) if case.get("planned", True) else None
+    return Fleet(members, found, planned, permissions=Permissions(install=case.get("install", False)))
+
+
+def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no mounts."""
+    mounts = {"mounts": tuple(Mount(**each) for each in settings["mounts"])} if "mounts" in settings else {}
+    return {**settings, **mounts}
 
 
 def topology(aliases: list[str], devices: Mapping[str, list[int]]) -> Topology:

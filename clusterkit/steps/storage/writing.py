@@ -1,0 +1,77 @@
+"""Whether those who will run the job may write."""
+
+from __future__ import annotations
+
+from clusterkit.inventory.model import Mount
+from clusterkit.probes import HOST
+from clusterkit.probes.storage import STORAGE, MountFacts
+from clusterkit.probes.storage.access import STORAGE_ACCESS, container_identity
+from clusterkit.steps.engine import Change, Fleet, State
+from clusterkit.steps.storage.base import StorageStep
+from clusterkit.steps.storage.declared import present
+from clusterkit.steps.storage.identity import kind_of
+
+
+class StorageWritable(StorageStep):
+    """The login user, and the container's user where that is another one, as the server sees them."""
+
+    name = "storage writable"
+    probes = (STORAGE, STORAGE_ACCESS, HOST)
+
+    def skip(self, host: str, fleet: Fleet) -> str:
+        return super().skip(host, fleet) or (
+            "" if _writable(host, fleet) else "nothing is mounted for writing"
+        )
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        return dict.fromkeys(self.actual(host, fleet), True)
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        facts, settings = fleet.facts[host], fleet.members[host]
+        identity, login = container_identity(settings), facts[HOST]
+        found: dict[str, bool] = {}
+        for mount, seen in _writable(host, fleet):
+            found[_key(mount.path, login.user, login.uid)] = seen.writable
+            if identity is not None and identity[0] != login.uid:
+                tried = (facts[STORAGE_ACCESS] or {}).get(mount.path)
+                if tried is not None:
+                    found[_key(mount.path, settings.container_user or "", identity[0])] = tried
+        return found
+
+    def explain(self, change: Change) -> str:
+        return "; ".join(
+            f"{who} may not write to {path}"
+            + (": the server makes nobody of root (root_squash)" if self._squashed(path, who, change) else "")
+            for path, who in map(_parts, change.keys)
+        )
+
+    def hint(self, change: Change) -> str:
+        path, who = _parts(change.keys[0])
+        if self._squashed(path, who, change):
+            way = "container_user=UID:GID" if change.settings.container_runtime != "none" else "ansible_user"
+            return (
+                f"write {way} of somebody who may write there, or export it with no_root_squash; "
+                "options=ro if nobody is to write"
+            )
+        return f"let them write on the server (ls -ldn {path}), or declare the mount with options=ro"
+
+    def _squashed(self, path: str, who: str, change: Change) -> bool:
+        types = {mount.path: kind_of(mount.type) for mount in change.settings.mounts}
+        return who.endswith("(uid 0)") and types[path] == "nfs"
+
+
+def _writable(host: str, fleet: Fleet) -> list[tuple[Mount, MountFacts]]:
+    return [
+        (mount, seen)
+        for mount, seen in present(host, fleet)
+        if "ro" not in mount.options.split(",") and not (seen.mounted and seen.mounted.read_only)
+    ]
+
+
+def _key(path: str, user: str, uid: int) -> str:
+    return f"{path} for {user} (uid {uid})"
+
+
+def _parts(key: str) -> tuple[str, str]:
+    path, _, who = key.rpartition(" for ")
+    return path, who
