@@ -325,8 +325,8 @@ class _Job:
         if not failure:
             words = f"{host}: its supervisor gave no sign for {GATE_S:g} s"
             return HostTimeout(host, words, "is the machine overloaded, or its disk full? Then try again")
-        # The detail begins with the address: "10.0.0.1:29400: timed out (dropped)".
-        words = f"{host} could not reach node 0 ({self.first}) at {failure['detail']}, for {GATE_S:g} s"
+        address, _, why = str(failure["detail"]).partition(": ")
+        words = f"{host}: could not reach node 0 ({self.first}) at {address} for {GATE_S:g} s: {why}"
         hint = "open this port between the nodes: `clusterkit preflight`, or whoever runs the firewall"
         return HostTimeout(host, words, hint)
 
