@@ -167,7 +167,8 @@ class Life:
         if self.state == "ended":
             return
         launcher_gone = not self.launcher.is_running
-        if launcher_gone and self.ranks.all_ended and not self._hurried:
+        if self.ranks.none_runs and not self._hurried:
+            # The grace is the scripts'. A launcher alone may hang for ever, as Paddle's does after some failures.
             self._hurried = True
             ending.hurry(now, processes.STRAGGLER_GRACE)
         if ending.step(now, may_signal=launcher_gone):

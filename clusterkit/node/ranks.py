@@ -42,6 +42,11 @@ class Ranks:
         """Every rank of the plan has started and ended."""
         return all(state["ended_at"] is not None for state in self.states())
 
+    @property
+    def none_runs(self) -> bool:
+        """No rank's script runs: each has ended, or was never started."""
+        return all(state["started_at"] is None or state["ended_at"] is not None for state in self.states())
+
     def failure(self) -> Optional[Dict[str, Any]]:
         """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
         failed = [state for state in self.states() if _has_failed(state)]
