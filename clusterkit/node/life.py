@@ -168,7 +168,7 @@ class Life:
             return
         launcher_gone = not self.launcher.is_running
         if self.ranks.none_runs and not self._hurried:
-            # The grace is the scripts'. A launcher alone may hang for ever, as Paddle's does after some failures.
+            # The grace is the scripts'. A launcher alone may hang for ever, as Paddle's does now and then.
             self._hurried = True
             ending.hurry(now, processes.STRAGGLER_GRACE)
         if ending.step(now, may_signal=launcher_gone):

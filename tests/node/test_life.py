@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.node import life, plan
+from clusterkit.node import life, plan, processes
 from clusterkit.node.life import Life
 
 from .loopback import cluster
@@ -90,6 +90,28 @@ def test_a_launcher_that_does_not_end_after_its_ranks_is_ended_by_us(
     assert asked == [1]
     # Nothing of it runs here, so it has ended in the same look.
     assert (node.state, node.failure) == ("ended", None)
+
+
+@pytest.mark.parametrize(("started_at", "killed"), [(None, True), (1.0, False)])
+def test_the_grace_is_for_scripts_that_run(
+    node: Life, monkeypatch: pytest.MonkeyPatch, started_at: float | None, killed: bool
+) -> None:
+    """A launcher that ignores SIGTERM, with ranks that never started, and with ranks that run."""
+    states = [{"started_at": started_at, "ended_at": None, "exit_code": None, "signal": None}] * 2
+    monkeypatch.setattr(node.ranks, "states", lambda: states)
+    stuck = {4_000_000: processes.Process(4_000_000, 1, "S", 1)}
+    monkeypatch.setattr(processes, "of_run", lambda *_: stuck)
+    sent: list[int] = []
+    monkeypatch.setattr(processes, "send", lambda signum, _: sent.append(signum))
+    now = time.monotonic()
+    node.stop(40, now)
+    node.observe(now)
+    node.observe(now + 4)
+    assert signal.SIGKILL not in sent
+    node.observe(now + 6)
+    assert (signal.SIGKILL in sent) is killed
+    node.observe(now + 41)
+    assert signal.SIGKILL in sent
 
 
 def test_a_node_without_a_place_for_logs_says_so(node: Life) -> None:
