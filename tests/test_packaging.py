@@ -58,6 +58,10 @@ def test_every_template_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     assert {f"clusterkit/{name}" for name in here} <= set(wheel.namelist())
 
 
+def test_the_tables_that_a_site_may_edit_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    assert {"clusterkit/data/drivers.toml", "clusterkit/data/xids.toml"} <= set(wheel.namelist())
+
+
 def test_every_module_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "clusterkit").rglob("*.py")}
     assert modules <= set(wheel.namelist())

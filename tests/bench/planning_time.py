@@ -33,6 +33,7 @@ def recorded(number: int) -> Facts:
     return facts(
         f"gpu{number:03}",
         network=Output(0, network),
+        name=Output(0, f"gpu{number:03}\n{ip} STREAM gpu{number:03}\n"),
         host=Output(0, f"{me}machine_id={number:032x}\n"),
         python=Output(0, f"/usr/bin/python3\n{json.dumps(said)}\n"),
         listening=Output(0, listening),
