@@ -16,6 +16,7 @@ from pathlib import Path
 
 from clusterkit import between, steps
 from clusterkit.between import Matrix, VoteEntry
+from clusterkit.between.token import NAME as SHARED_MOUNT
 from clusterkit.errors import ExitCode, worst
 from clusterkit.interrupts import Interrupts
 from clusterkit.preflight import Doing, Finding, Reading, Target
@@ -23,6 +24,7 @@ from clusterkit.remote.protocol import Remote
 from clusterkit.smoke import Smoke, smoke
 from clusterkit.steps import Verdict
 from clusterkit.steps.applying import Applied
+from clusterkit.steps.storage import shared_paths
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,16 @@ def _tokens(
     interrupts: Interrupts,
     doing: Doing,
 ) -> tuple[Finding, ...]:
-    """A token on every path that several hosts declare as shared."""
+    """A token on every path where several hosts have something shared; what else is wrong there checks say."""
     members = {each.alias: each for each in target.members if each.alias in reading.fleet.facts}
-    mounts: dict[str, list[str]] = {}
-    for alias in target.hosts:
-        for mount in members[alias].mounts if alias in members else ():
-            mounts.setdefault(mount.path, []).append(alias)
     if wanted.check:
-        return tuple(Finding("token", "skipped", detail=f"{path}: --check writes nothing") for path in mounts)
+        declared = dict.fromkeys(
+            mount.path for host in target.hosts if host in members for mount in members[host].mounts
+        )
+        return tuple(
+            Finding(SHARED_MOUNT, "skipped", detail=f"{path}: --check writes nothing") for path in declared
+        )
+    mounts = shared_paths(reading.fleet, target.hosts)
     return between.share(
         mounts, members, remotes, doing, interrupts.cancel, between.Manner(forks=wanted.forks)
     )

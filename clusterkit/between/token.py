@@ -45,7 +45,7 @@ class Manner:
 
 
 def share(
-    mounts: Mapping[str, Sequence[str]],
+    mounts: Mapping[str, Mapping[str, str]],
     members: Mapping[str, Settings],
     remotes: Mapping[str, Remote],
     doing: Doing,
@@ -54,22 +54,25 @@ def share(
 ) -> tuple[Finding, ...]:
     """For each mounted path and the hosts that have it: a token written by one host is read by all.
 
-    Then it is removed, and gone for all. The path is as it was before, also after an interrupt.
-    Raises Interrupted.
+    `mounts` is path → host → what is mounted there, for the message. Hosts that do not see the token are tried
+    among themselves, so that it is the few that are named, not whoever came first. Every token is removed, and
+    gone for all: the path is as it was before, also after an interrupt. Raises Interrupted.
     """
     found: list[Finding] = []
     for path, hosts in mounts.items():
         if len(hosts) > 1:
-            found += _Token(path, members, remotes, doing, cancel, manner or Manner()).prove(hosts)
+            path_of = _Path(path, hosts, members, remotes, doing, cancel, manner or Manner())
+            found += path_of.prove()
     return tuple(found)
 
 
-class _Token:
-    """One token on one path."""
+class _Path:
+    """One path, and the hosts on which something shared is mounted there."""
 
     def __init__(
         self,
         path: str,
+        sources: Mapping[str, str],
         members: Mapping[str, Settings],
         remotes: Mapping[str, Remote],
         doing: Doing,
@@ -77,6 +80,7 @@ class _Token:
         manner: Manner,
     ) -> None:
         self._path = path
+        self._sources = sources
         self._members = members
         self._remotes = remotes
         self._doing = doing
@@ -85,27 +89,61 @@ class _Token:
         self._text = secrets.token_hex(16)
         self._file = shlex.quote(f"{path.rstrip('/')}/.clusterkit-token-{secrets.token_hex(8)}")
 
-    def prove(self, hosts: Sequence[str]) -> list[Finding]:
-        """Write, read everywhere, remove, look everywhere."""
-        writer, found = self._write(hosts)
-        if writer is None:
-            return found
+    def prove(self) -> list[Finding]:
+        """Write, read everywhere, remove, look everywhere; again among those that have seen nothing."""
+        found: list[Finding] = []
+        groups: list[dict[str, float]] = []
+        left = list(self._sources)
+        while left:
+            writer, failed = self._write(left)
+            found += failed
+            left = [host for host in left if host not in {each.source for each in failed} | {writer}]
+            if writer is None:
+                break
+            seen, left, broken = self._round(writer, left)
+            found += broken
+            groups.append({writer: 0.0, **seen})
+        return found + self._apart(groups) or [self._visible(groups[0])]
+
+    def _round(
+        self, writer: str, readers: Sequence[str]
+    ) -> tuple[dict[str, float], list[str], list[Finding]]:
+        """Who has seen what the writer wrote (after how many seconds), who has not, and what else went wrong."""
         try:
-            readers = [
-                host for host in hosts if host != writer and host not in {each.source for each in found}
-            ]
-            seen, unseen = self._look(writer, readers, self._there(), "sees nothing of what")
-            found += unseen
+            seen, unseen, found = self._look(readers, self._there())
         finally:
             self._remove(writer)
-        _, still = self._look(writer, list(seen), self._gone(), "still sees, after it was removed, what")
-        found += still
-        return found or [self._visible(writer, seen)]
+        _, still, failed = self._look(list(seen), self._gone())
+        hint = f"mount {self._path} with a shorter acregmax, or without attribute caching (noac)"
+        for host in still:
+            text = f"{host} still sees what {writer} removed from {self._path} {self._within}"
+            found.append(Finding(NAME, "failed", writer, host, text, hint))
+        return seen, unseen, found + failed
 
-    def _visible(self, writer: str, seen: Mapping[str, float]) -> Finding:
-        slowest = max(seen, key=lambda host: seen[host], default="")
-        longest = seen.get(slowest, 0.0)
-        text = f"{self._path}: written by {writer}, read by {len(seen)} others within {longest:.1f} s"
+    @property
+    def _within(self) -> str:
+        return f"{self._manner.visible_within_s} s ago"
+
+    def _apart(self, groups: Sequence[Mapping[str, float]]) -> list[Finding]:
+        """A finding for each host outside the largest group: it is on another file system."""
+        most = max(groups, key=len, default={})
+        first = next(iter(most), "")
+        found = []
+        for host in (host for group in groups if group is not most for host in group):
+            text = (
+                f"{self._path} is {self._sources[host]} on {host} and {self._sources[first]} on {first}: "
+                f"what one writes the other does not see ({self._manner.visible_within_s} s)"
+            )
+            hint = "declare one source for all hosts that share files there"
+            found.append(Finding(NAME, "failed", first, host, text, hint))
+        return found
+
+    def _visible(self, seen: Mapping[str, float]) -> Finding:
+        writer, *readers = seen
+        slowest = max(seen, key=lambda host: seen[host])
+        longest = seen[slowest]
+        others = f"{len(readers)} other{'s'[: len(readers) != 1]}"
+        text = f"{self._path}: written by {writer}, read by {others} within {longest:.1f} s"
         if longest <= QUICK_S:
             return Finding(NAME, "ok", writer, "", text)
         hint = "mount with a shorter acregmax, or without attribute caching (noac)"
@@ -125,21 +163,19 @@ class _Token:
         return None, found
 
     def _look(
-        self, writer: str, hosts: Sequence[str], condition: str, words: str
-    ) -> tuple[dict[str, float], list[Finding]]:
-        """After how many seconds the condition was true on each host, and a finding where it was not."""
+        self, hosts: Sequence[str], condition: str
+    ) -> tuple[dict[str, float], list[str], list[Finding]]:
+        """After how many seconds the condition was true, where it never was, and where nothing is known."""
         limit = self._manner.visible_within_s
         shell = _SEEN % (condition, limit * 100)
         probe = Probe("token", shell, _hundredths, timeout=limit + 5, about=f"reading {self._path}")
         seen, errors = self._ask(hosts, probe, f"looking for the token on {self._path}")
-        found = []
-        for host, why in errors.items():
-            text = f"{host} {words} {writer} wrote to {self._path} ({limit} s)"
-            hint = f"compare what is mounted there: findmnt -T {shlex.quote(self._path)} on both hosts"
-            if "exit status 3" not in why:
-                text, hint = why, "does the server answer?"
-            found.append(Finding(NAME, "failed", writer, host, text, hint))
-        return seen, found
+        unseen = [host for host, why in errors.items() if "exit status 3" in why]
+        hint = "does the server answer?"
+        failed = [
+            Finding(NAME, "failed", host, "", why, hint) for host, why in errors.items() if host not in unseen
+        ]
+        return seen, unseen, failed
 
     def _there(self) -> str:
         return f'[ "$(cat {self._file} 2>/dev/null)" = {self._text} ]'

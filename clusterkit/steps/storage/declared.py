@@ -103,20 +103,20 @@ def present(host: str, fleet: Fleet) -> Sequence[tuple[Mount, MountFacts]]:
     ]
 
 
-def shared_paths(fleet: Fleet, hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Path → those of `hosts` where what was declared is mounted from a server, answers and may be written.
+def shared_paths(fleet: Fleet, hosts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Path → host → what is mounted, where that comes from a server, is as declared, and may be written.
 
     For the proof that what one host writes is read by the others.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for host in hosts:
         if host not in fleet.facts or fleet.facts[host].failure(STORAGE):
             continue
         for mount, seen in present(host, fleet):
-            shared = seen.mounted is not None and server_side(mount)
-            if shared and seen.writable and seen.mounted and not seen.mounted.read_only:
-                found.setdefault(mount.path, []).append(host)
-    return {path: tuple(where) for path, where in found.items()}
+            there = seen.mounted
+            if there and server_side(mount) and seen.writable and not there.read_only:
+                found.setdefault(mount.path, {})[host] = there.source
+    return found
 
 
 def server_side(mount: Mount) -> bool:
