@@ -44,7 +44,10 @@ class RunFacts:
 
 # A supervisor holds an abstract socket by the name of its run, which vanishes with the process, whatever
 # kills it. One grep reads every environment that we may read; without its -z a loop does (slow, but rare).
+# Sockets and ports belong to a network namespace: a process in another one (a sandbox host on this machine)
+# is another host's business.
 _SHELL = r"""
+is_here() { [ ! -e /proc/self/ns/net ] || [ "$1/ns/net" -ef /proc/self/ns/net ]; }
 grep '@clusterkit/' /proc/net/unix
 marks='^(CLUSTERKIT_RUN_ID|CLUSTERKIT_DEVICES|FLAGS_selected_gpus)='
 if printf 'a\0b\0' | grep -qz '^b' 2>/dev/null; then
@@ -57,7 +60,7 @@ fi
 [ -n "$found" ] || exit 0
 echo "$found"
 echo "$found" | while IFS=: read -r file mark; do
-    case $mark in CLUSTERKIT_RUN_ID=*) ;; *) continue ;; esac
+    case $mark in CLUSTERKIT_RUN_ID=*) is_here "${file%/environ}" || continue ;; *) continue ;; esac
     command=$(tr '\n\0' '  ' 2>/dev/null <"${file%environ}cmdline")
     [ -n "$command" ] && echo "${file%environ}cmdline:$command"
 done

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -222,6 +223,33 @@ def test_the_same_with_a_grep_that_knows_no_z(
     live, left = seen(ask(without(shell, tmp_path, grep=grep), RUNS))
     assert live == EXPECTED_LIVE
     assert [pid for pid, _ in left] == [marked[1].pid]
+
+
+def test_a_process_of_another_network_namespace_is_not_ours(shell: Shell) -> None:
+    """As those of a sandbox host on this machine, whose supervisors' sockets cannot be seen from here."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("a network namespace needs root and unshare")
+    marks = {"PATH": os.environ["PATH"], "CLUSTERKIT_RUN_ID": f"apart-{os.getpid()}"}
+    with (
+        subprocess.Popen(["sleep", "60"], env=marks) as here,
+        subprocess.Popen([unshare, "--net", "sleep", "60"], env=marks) as there,
+    ):
+        try:
+            _until_command(there.pid, b"sleep")
+            live, left = seen(ask(shell, RUNS))
+        finally:
+            here.kill()
+            there.kill()
+    assert (live, [pid for pid, _ in left]) == ([], [here.pid])
+
+
+def _until_command(pid: int, name: bytes) -> None:
+    """Wait until unshare has become the command, in its own namespace."""
+    end = time.monotonic() + 10
+    while not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name + b"\0"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_facts_never_show_the_environment(shell: Shell) -> None:
