@@ -108,7 +108,7 @@ def _tokens(
     interrupts: Interrupts,
     doing: Doing,
 ) -> tuple[Finding, ...]:
-    """A token on every path where several hosts have something shared; what else is wrong there checks say."""
+    """A token on every path where several hosts have something shared that answers."""
     members = {each.alias: each for each in target.members if each.alias in reading.fleet.facts}
     if wanted.check:
         declared = dict.fromkeys(

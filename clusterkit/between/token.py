@@ -54,9 +54,9 @@ def share(
 ) -> tuple[Finding, ...]:
     """For each mounted path and the hosts that have it: a token written by one host is read by all.
 
-    `mounts` is path → host → what is mounted there, for the message. Hosts that do not see the token are tried
-    among themselves, so that it is the few that are named, not whoever came first. Every token is removed, and
-    gone for all: the path is as it was before, also after an interrupt. Raises Interrupted.
+    `mounts` is path → host → what is mounted there, for the message. Hosts that do not see the token are
+    tried among themselves, so that it is the few that are named, not whoever came first. Every token is
+    removed, and gone for all: the path is as it was before, also after an interrupt. Raises Interrupted.
     """
     found: list[Finding] = []
     for path, hosts in mounts.items():
@@ -108,7 +108,7 @@ class _Path:
     def _round(
         self, writer: str, readers: Sequence[str]
     ) -> tuple[dict[str, float], list[str], list[Finding]]:
-        """Who has seen what the writer wrote (after how many seconds), who has not, and what else went wrong."""
+        """Who has seen the writer's token (after how many seconds), who has not, and what else went wrong."""
         try:
             seen, unseen, found = self._look(readers, self._there())
         finally:
