@@ -15,6 +15,13 @@ from clusterkit.remote.protocol import Remote
 from clusterkit.runs import ENDED, NodeRecord, RunRecord, RunStore
 from clusterkit.sync import agent_script
 
+# What is left to say of a run of which no node had a last word, and of which nothing is left.
+_STOPPED = {
+    "state": "stopped",
+    "exit_code": 143,
+    "cause": "user",
+    "reason": "stopped by `clusterkit stop`",
+}
 # Beyond the grace: SIGKILL, the last look at /proc, and the answer's way back.
 MARGIN_S = 30.0
 
@@ -63,17 +70,13 @@ def stop(
     outcome = fan_out(
         {node.host: node for node in record.nodes}, one, forks=forks, cancel=cancel, on_done=on_done
     )
-    status = observe(record, remotes, forks=forks, timeout=MARGIN_S)
-    if status["state"] not in ENDED:
-        status = {
-            **status,
-            "state": "stopped",
-            "exit_code": 143,
-            "cause": "user",
-            "reason": "stopped by `clusterkit stop`",
-        }
-    store.save(replace(record, status=status))
-    return StopResult(record.run_id, outcome.good, outcome.bad, status)
+    status = observe(record, remotes, forks=forks, timeout=MARGIN_S, cancel=cancel)
+    result = StopResult(record.run_id, outcome.good, outcome.bad, status)
+    # Where a host does not answer the job may go on: that it was told to stop is no proof.
+    if result.clean and status["state"] not in ENDED:
+        result = replace(result, status={**status, **_STOPPED})
+    store.save(replace(record, status=result.status))
+    return result
 
 
 def _read(node: NodeRecord, status: int, text: str, last_lines: str) -> Stopped:

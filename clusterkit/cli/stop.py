@@ -72,6 +72,7 @@ def stop(
         print(json.dumps(report.document(result), indent=1))
     else:
         report.show(words, result)
-    if result.failures:
-        raise FleetError(result.failures, f"stopping run {record.run_id}") if not as_json else typer.Exit(4)
-    raise typer.Exit(0 if result.clean else 1)
+    if not result.failures:
+        raise typer.Exit(0 if result.clean else 1)
+    failed = FleetError(result.failures, f"stopping run {record.run_id}, which may go on where it failed")
+    raise typer.Exit(failed.exit_code) if as_json else failed
