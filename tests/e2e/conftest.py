@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ def make_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
     def make(spec: SandboxSpec) -> Sandbox:
         if spec.name not in made:
-            made[spec.name] = Sandbox.up(spec, tmp_path_factory.mktemp(spec.name) / "sandbox.ini")
+            # Another process may run other files of these tests at the same time.
+            own = replace(spec, name=f"{spec.name}-{os.getpid()}")
+            made[spec.name] = Sandbox.up(own, tmp_path_factory.mktemp(spec.name) / "sandbox.ini")
         return made[spec.name]
 
     yield make
