@@ -5,6 +5,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# Most tests wait for hosts most of the time.
+JOBS ?= 3
 PYTEST_ARGS ?=
 
 BIN := $(abspath $(VENV))/bin
@@ -33,7 +35,7 @@ demo: libgomp $(VENV)/.with-paddle
 	@PATH="$(BIN):$$PATH" clusterkit logs --rank 3
 
 test: packages check
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.with-tests
 	$(BIN)/ruff check --output-format=concise .
@@ -41,7 +43,7 @@ check: $(VENV)/.with-tests
 	$(BIN)/mypy
 
 unit: $(VENV)/.with-tests
-	$(BIN)/python -m pytest -m "not hosts and not paddle" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not hosts and not paddle" $(PYTEST_ARGS)
 
 bench: $(VENV)/.with-tests
 	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
