@@ -65,11 +65,15 @@ class Reader:
 
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
             try:
-                logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
+                watch = logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
             except Interrupted as left:
                 self._words.say(f"no longer following run {self._record.run_id}, which goes on by itself")
                 return int(left.exit_code)
-        return ExitCode.OK
+        gone = self._unreachable(watch, self._ranks)
+        for rank in gone:
+            if self._record.node_of(rank).host in silent:
+                self._print(rank, lines, watch)
+        return ExitCode.UNREACHABLE if gone else ExitCode.OK
 
     def export(self, directory: Path) -> int:
         """Write the logs into a directory, every byte that can be had."""
