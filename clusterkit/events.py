@@ -10,24 +10,13 @@ from typing import Any
 
 from clusterkit.runs import iso
 
-# What `--json` promises, and two that are for people: `notice` (in JSON too) and `progress` (never).
-KINDS = (
-    "planned",
-    "staged",
-    "started",
-    "joined",
-    "line",
-    "failed",
-    "restarted",
-    "ended",
-    "notice",
-    "progress",
-)
-
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to a run. `data` holds the keys of its kind (docs/json.md)."""
+    """One thing that happened to a run. `data` holds the keys of its kind (docs/json.md).
+
+    The kind `progress` is for people alone, and never in JSON.
+    """
 
     kind: str
     run_id: str

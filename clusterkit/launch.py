@@ -35,7 +35,6 @@ from clusterkit.watch import LAUNCHER, Tell, Watch
 GATE_S = 30.0
 # From the open gate until every launcher runs. Node 0's own limits end the run before this one passes.
 START_S = 90.0
-STAGE_TIMEOUT_S = 60.0
 CLEANUP_TIMEOUT_S = 20.0
 # Beyond the job's own grace: killing what is left, proving it, and telling us.
 STOP_MARGIN_S = 35.0
@@ -47,9 +46,10 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Manner:
-    """How to launch: how many hosts at once, how long to wait at the end, and whether to leave it running."""
+    """How to launch: hosts at once, seconds that one may take to begin, and whether to leave the job."""
 
     forks: int = 64
+    timeout: float = 60.0
     detach: bool = False
 
 
@@ -162,7 +162,7 @@ def _stage(
         tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
 
     def one(node: NodePlan) -> Mapping[str, Any]:
-        return _stage_node(node, prepared, remotes[node.alias], package, key)
+        return _stage_node(node, prepared, remotes[node.alias], package, key, manner.timeout)
 
     jobs = {node.alias: node for node in prepared.plan.nodes}
     tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
@@ -179,10 +179,10 @@ def _stage(
 
 
 def _stage_node(
-    node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str
+    node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str, timeout: float
 ) -> Mapping[str, Any]:
     script = bootstrap(node.python, node.run_dir, len(package))
-    stream = remote.open(script, timeout=STAGE_TIMEOUT_S, doing="staging")
+    stream = remote.open(script, timeout=timeout, doing="staging")
     try:
         stream.send(package)
         files = {**node.files, "channel.key": key, "secrets.json": prepared.secrets[node.alias]}

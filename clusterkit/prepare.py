@@ -5,7 +5,6 @@ order → facts (one round trip a host) → topology → checks → environments
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,12 +29,10 @@ from clusterkit.sync.roots import script_in
 from clusterkit.topology import Topology
 from clusterkit.watch import Tell
 
-FACTS_TIMEOUT_S = 60.0
-
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for, before any host was asked. Sizes in bytes."""
+    """What the user asked for, before any host was asked. Sizes in bytes, limit of one answer in seconds."""
 
     inventory: Path
     members: tuple[Settings, ...]
@@ -50,6 +47,7 @@ class Order:
     sync: bool = True
     sync_limit_bytes: int = 200_000_000
     check: bool = True
+    timeout: float = 60.0
     template: Path | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
 
@@ -154,7 +152,7 @@ def _facts(
         tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
 
     def one(settings: Settings) -> Facts:
-        return gather(remotes[settings.alias], settings, LAUNCH, timeout=FACTS_TIMEOUT_S)
+        return gather(remotes[settings.alias], settings, LAUNCH, timeout=order.timeout)
 
     tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
     jobs = {each.alias: each for each in order.members}
@@ -194,11 +192,7 @@ def _plan(
         template=order.template,
     )
     result = plan.make(run_id, made, order.members, environments, _versions(facts), _homes(facts), request)
-    secrets = {
-        alias: json.dumps({name: value.reveal() for name, value in each.secrets.items()})
-        for alias, each in environments.items()
-    }
-    return result, secrets
+    return result, {alias: each.secrets_json for alias, each in environments.items()}
 
 
 def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:

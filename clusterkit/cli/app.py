@@ -47,16 +47,21 @@ def common(
     """Turn a list of GPU machines you can ssh to into one PaddlePaddle training job."""
 
 
-app.command("preflight")(preflight.preflight)
-app.command("launch", cls=AfterScript)(launch.launch)
-app.command("logs")(logs.logs)
-app.command("status")(status.status)
-app.command("runs")(runs.runs)
-app.command("stop")(stop.stop)
-app.command("exec", cls=AfterDashes)(exec_command.execute)
-app.command("inventory")(inventory.inventory)
-app.command("reset")(preflight.reset)
-app.add_typer(sandbox.app, name="sandbox")
+# The list of commands has a line for each: a docstring's first sentence is longer, and would be cut off.
+app.command("preflight", short_help="Verify every host, prepare it, and prove it between the hosts.")(
+    preflight.preflight
+)
+app.command("launch", cls=AfterScript, short_help="Start a job on all nodes at once, and follow it.")(
+    launch.launch
+)
+app.command("logs", short_help="Show any rank's log by its global number.")(logs.logs)
+app.command("status", short_help="Show how a run stands, node by node.")(status.status)
+app.command("runs", short_help="List the runs recorded on this machine.")(runs.runs)
+app.command("stop", short_help="End a run on all its hosts, with nothing left behind.")(stop.stop)
+app.command("exec", cls=AfterDashes, short_help="Run one command on all hosts.")(exec_command.execute)
+app.command("inventory", short_help="Show what was understood of an inventory.")(inventory.inventory)
+app.command("reset", short_help="Take back what preflight changed, and only that.")(preflight.reset)
+app.add_typer(sandbox.app, name="sandbox", short_help="Real throwaway hosts on this machine, to rehearse on.")
 
 
 def main() -> None:

@@ -23,7 +23,10 @@ def inventory(
     from clusterkit.report.terminal import Words
 
     chosen = members(inventory, limit, Words())
+    shown = chosen.inventory
+    if limit:
+        shown = inventories.narrowed(shown, {settings.alias for settings in chosen.settings})
     if graph:
-        print(inventories.graph(chosen.inventory))
+        print(inventories.graph(shown))
     else:
-        print(json.dumps(inventories.listing(chosen.inventory, show_secrets), indent=4, default=str))
+        print(json.dumps(inventories.listing(shown, show_secrets), indent=4, default=str))

@@ -9,11 +9,13 @@ import typer
 
 from clusterkit.cli.options import (
     FORKS,
+    TIMEOUT_S,
     AsJson,
     AskPass,
     Forks,
     Limit,
     StrictHostKeys,
+    Timeout,
     Verbose,
 )
 from clusterkit.cli.passing import PASSED_ON
@@ -89,6 +91,7 @@ def launch(
         typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end."),
     ] = 40.0,
     forks: Forks = FORKS,
+    timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
@@ -127,6 +130,7 @@ def launch(
         sync=sync,
         sync_limit_bytes=sync_limit * 1_000_000,
         check=preflight,
+        timeout=timeout,
         template=template,
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
     )
@@ -134,4 +138,4 @@ def launch(
     starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet)
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))
-    raise typer.Exit(starter.launch(Manner(forks=forks, detach=detach)))
+    raise typer.Exit(starter.launch(Manner(forks=forks, timeout=timeout, detach=detach)))

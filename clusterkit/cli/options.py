@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,7 +39,7 @@ AskBecomePass = Annotated[
 StrictHostKeys = Annotated[
     bool, typer.Option("--strict-host-keys", help="Refuse hosts whose key is not known yet.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; show tracebacks of errors.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the traceback of an error too.")]
 Run = Annotated[
     str | None,
     typer.Option(
@@ -50,8 +49,3 @@ Run = Annotated[
 
 FORKS = 64
 TIMEOUT_S = 60.0
-
-
-def existing(path: str | None) -> Path | None:
-    """The path as a Path; None stays None."""
-    return None if path is None else Path(path)

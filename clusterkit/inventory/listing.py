@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from clusterkit.inventory.draft import ALL
@@ -30,6 +31,18 @@ def listing(inventory: Inventory, show_secrets: bool) -> dict[str, Any]:
         if shown:
             listed[name] = shown
     return {"_meta": {"hostvars": _hostvars(inventory, show_secrets)}, **listed}
+
+
+def narrowed(inventory: Inventory, names: Collection[str]) -> Inventory:
+    """The inventory as if it had these hosts only; its groups stay."""
+    return replace(
+        inventory,
+        hosts={name: host for name, host in inventory.hosts.items() if name in names},
+        groups={
+            name: replace(group, hosts=tuple(host for host in group.hosts if host in names))
+            for name, group in inventory.groups.items()
+        },
+    )
 
 
 def graph(inventory: Inventory) -> str:

@@ -52,7 +52,11 @@ class Deadline:
     def passed(self) -> HostTimeout:
         """The error that says so."""
         message = f"{self._place.named}: {self.doing} did not end within {self._timeout:g} s"
-        return HostTimeout(self._place.alias, message, "raise --timeout if the host is only slow")
+        return HostTimeout(
+            self._place.alias,
+            message,
+            "if the host is only slow, a higher --timeout helps; else see what hangs there",
+        )
 
 
 def run(place: Place, script: str, deadline: Deadline, *, sudo: bool) -> Result:

@@ -126,6 +126,7 @@ def test_version_help_and_completion(folder: Path) -> None:
     shown = run(folder, "--help").out
     for command in ("launch", "logs", "status", "runs", "stop", "exec", "inventory", "preflight", "sandbox"):
         assert f"\n  {command} " in shown
+    assert "..." not in shown.split("Commands:")[1], "a summary is cut off"
     assert "130 interrupted" in " ".join(shown.split())
     assert "complete -o default" in run(folder, "--show-completion", "bash").out
 
@@ -134,6 +135,9 @@ def test_the_inventory_that_is_meant_is_found(folder: Path) -> None:
     listed = json.loads(run(folder, "inventory").out)
     assert listed["_meta"]["hostvars"]["gpu1"]["ansible_host"] == "127.0.0.1"
     assert "gpu2" in run(folder, "inventory", "--graph").out
+    limited = json.loads(run(folder, "inventory", "--limit", "gpu2").out)
+    assert list(limited["_meta"]["hostvars"]) == limited["nodes"]["hosts"] == ["gpu2"]
+    assert "gpu1" not in run(folder, "inventory", "--graph", "--limit", "gpu2").out
 
 
 def test_a_bug_of_ours_says_so_and_ends_with_70(folder: Path) -> None:
