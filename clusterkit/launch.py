@@ -17,7 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clusterkit import agent
-from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted, named
+from clusterkit.errors import (
+    ClusterkitError,
+    CommandFailed,
+    FleetError,
+    HostError,
+    HostTimeout,
+    Interrupted,
+    Unreachable,
+    named,
+)
 from clusterkit.events import Event
 from clusterkit.follow import Following, deadline
 from clusterkit.gathered import GatheredLogs
@@ -73,12 +82,12 @@ def launch(
         store.save(record)
         return _Job(record, remotes, store, interrupts, manner, tell).run()
     except _NeverStarted as never:
-        remove(record, remotes, manner.forks)
+        take_back(record, remotes, manner.forks, tell, never.error)
         _close_record(store, record, never.error)
         raise never.error from None
     except ClusterkitError as error:
         if store.load(record.run_id).state in ("planned", "staging"):
-            remove(record, remotes, manner.forks)
+            take_back(record, remotes, manner.forks, tell, error)
             _close_record(store, record, error)
         raise
 
@@ -191,12 +200,27 @@ def _stage_node(
         stream.close()
 
 
+def take_back(
+    record: RunRecord, remotes: Mapping[str, Remote], forks: int, tell: Tell, why: ClusterkitError
+) -> None:
+    """`remove` what was staged, and tell where that failed; `why` has named the unreachable hosts already."""
+    named_already = why.failures if isinstance(why, FleetError) else {}
+    nodes = {node.host: node for node in record.nodes}
+    for host, error in remove(record, remotes, forks).items():
+        if not isinstance(named_already.get(host), Unreachable):
+            words = "nothing runs there, or it ends by itself within a minute"
+            text = f"left behind on {host}: {nodes[host].run_dir} ({words}): {error.message}"
+            tell(Event("notice", record.run_id, {"host": host, "text": text}))
+
+
 def remove(record: RunRecord, remotes: Mapping[str, Remote], forks: int) -> dict[str, HostError]:
     """End what may run and take the run's directories away on every host; the hosts where that failed."""
 
     def one(node: NodeRecord) -> None:
         script = removal(node.python, node.run_dir, node.log_dir)
-        remotes[node.host].run(script, timeout=CLEANUP_TIMEOUT_S, doing="removing what was staged")
+        result = remotes[node.host].run(script, timeout=CLEANUP_TIMEOUT_S, doing="removing what was staged")
+        if not result.ok:
+            raise CommandFailed(node.host, result.last_lines(1) or f"exit {result.status}")
 
     nodes = {node.host: node for node in record.nodes}
     return fan_out(nodes, one, forks=forks).bad
