@@ -77,6 +77,6 @@ def tuple_of(value: object) -> tuple[str, ...]:
 
 
 def outvoted(fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
-    """Whether more than half of the hosts agree, three at least: one that differs is then a fault."""
+    """Whether more than half of the hosts agree, so three at least: one that differs is then a fault."""
     values, most = list(fleet.each(read).values()), fleet.majority(read)
-    return len(values) > 2 and 2 * sum(value == most for value in values) > len(values)
+    return 2 * sum(value == most for value in values) > len(values)
