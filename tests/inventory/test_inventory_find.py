@@ -92,7 +92,11 @@ def test_members_pattern_is_the_projects_or_all_but_spares(here: Path) -> None:
     ("text", "message", "hint"),
     [
         ('inventroy = "x"\n', "clusterkit.toml: 'inventroy' is not known here", "did you mean 'inventory'?"),
-        ("forks = 3\n", "clusterkit.toml: 'forks' is not known here", "known are: inventory, hosts, driver_table, xid_table"),
+        (
+            "forks = 3\n",
+            "clusterkit.toml: 'forks' is not known here",
+            "known are: inventory, hosts, driver_table, xid_table",
+        ),
         ("[hosts]\n", "clusterkit.toml: 'hosts' has to be a text", 'for example hosts = "all:!spares"'),
         (
             "inventory = 5\n",
