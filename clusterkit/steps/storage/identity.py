@@ -29,8 +29,9 @@ def export_of(source: str) -> str:
     rest = source.partition(":")[2] if host and not source.startswith("//") else source
     if source.startswith("["):
         rest = source.partition("]:")[2]
-    cleaned = re.sub(r"(?<!^)/+", "/", rest).rstrip("/") or "/"
-    return cleaned.lower() if source.startswith("//") else cleaned
+    if source.startswith("//"):
+        return rest.rstrip("/").lower()
+    return re.sub(r"/+", "/", rest).rstrip("/") or "/"
 
 
 def _hosts(source: str) -> str:
