@@ -72,17 +72,26 @@ class ChecksFailed(ClusterkitError):
 
     def __init__(self, verdicts: Sequence[Verdict]) -> None:
         self.verdicts = tuple(verdicts)
-        hosts = {verdict.host for verdict in self.verdicts}
+        pending = [verdict for verdict in self.verdicts if verdict.status == "pending"]
+        failed = [verdict for verdict in self.verdicts if verdict.status != "pending"]
+        said = [_counted(failed, "check", "failed")] if failed else []
+        said += [_counted(pending, "change", "pending")] if pending else []
+        todo = ["mend what is named above"] if failed else []
+        todo += ["`clusterkit preflight` makes what is pending"] if pending else []
         super().__init__(
-            f"{len(self.verdicts)} check{'s'[: len(self.verdicts) != 1]} failed on {len(hosts)} "
-            f"host{'s'[: len(hosts) != 1]}, so nothing was started",
-            "mend what is named above, or use --no-preflight if you know better",
+            f"{' and '.join(said)}, so nothing was started",
+            f"{'; '.join(todo)}; or use --no-preflight if you know better",
         )
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]
         """1 for a failure, 3 if only changes are pending."""
         return steps.exit_code(self.verdicts)
+
+
+def _counted(verdicts: Sequence[Verdict], what: str, how: str) -> str:
+    hosts = len({verdict.host for verdict in verdicts})
+    return f"{len(verdicts)} {what}{'s'[: len(verdicts) != 1]} {how} on {hosts} host{'s'[: hosts != 1]}"
 
 
 def prepare(
