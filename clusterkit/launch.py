@@ -439,9 +439,10 @@ class _Job:
     def _detach(self) -> dict[str, Any]:
         status = self.watch.status()
         self.store.save(replace(self.record, status=status))
-        self.tell(
-            Event("notice", self.record.run_id, {"text": "detached: the job goes on without this terminal"})
+        words = (
+            "its logs stay on the hosts until `clusterkit logs` asks for them, and `clusterkit stop` ends it"
         )
+        self.tell(Event("notice", self.record.run_id, {"text": f"detached: the job goes on; {words}"}))
         return status
 
     def _finish(self) -> dict[str, Any]:
