@@ -17,7 +17,8 @@ from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.report import checks, environment
 from clusterkit.report.launch import LaunchReport
-from clusterkit.report.terminal import ReaderGone, Words, forget_reader, write_bytes
+from clusterkit.report.streaming import write_event
+from clusterkit.report.terminal import ReaderGone, Words, forget_reader
 from clusterkit.runs import RunStore, state_directory
 from clusterkit.steps import Verdict
 
@@ -108,16 +109,8 @@ class Starter:
             if not self._json:
                 self._report.show(event)
             elif event.kind != "progress":
-                write_bytes(_as_json(event).encode() + b"\n")
+                write_event(event)
         except ReaderGone:
             # A job of days does not end because somebody left the pager.
             forget_reader(sys.stdout)
             self._words.say("nobody reads the output any more; the job goes on, and `clusterkit logs` has it")
-
-
-def _as_json(event: Event) -> str:
-    if event.kind != "line":
-        return event.as_json()
-    text = event.data["bytes"].decode("utf-8", "replace")
-    data = {key: value for key, value in event.data.items() if key != "bytes"}
-    return Event(event.kind, event.run_id, {**data, "line": text}, event.time).as_json()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.options import AskPass, InventoryOption, Run, StrictHostKeys, Verbose
+from clusterkit.cli.options import AsJson, AskPass, InventoryOption, Run, StrictHostKeys, Verbose
 
 
 def logs(
@@ -31,13 +31,15 @@ def logs(
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR."),
     ] = None,
+    as_json: AsJson = False,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
     verbose: Verbose = False,
 ) -> None:
     """Show any rank's log by its global number, of the newest run or of `--run`.
 
-    One rank is printed as it is; several have `[RANK HOST]` in front of each line.
+    One rank is printed as it is; several have `[RANK HOST]` in front of each line. With --json each line is
+    an object, as in `launch --json`.
     """
     from clusterkit.cli import reading
     from clusterkit.cli.session import Access, recorded_run
@@ -48,6 +50,10 @@ def logs(
         raise InputError(
             "--follow and --output do not go together", "gather with --output after the run, or while it runs"
         )
+    if as_json and output:
+        raise InputError(
+            "--json and --output do not go together", "--output prints the paths of the files, one a line"
+        )
     store, record = recorded_run(run, inventory)
     ranks = choose(record, rank, node or [])
     if not ranks:
@@ -56,7 +62,7 @@ def logs(
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
-    reader = reading.Reader(store, record, ranks, inventory, access)
+    reader = reading.Reader(store, record, ranks, inventory, access, as_json=as_json)
     if output:
         raise typer.Exit(reader.export(output))
     if follow:

@@ -14,6 +14,7 @@ from clusterkit.gathered import LONGEST_LINE, tail_offset
 from clusterkit.interrupts import Interrupts
 from clusterkit.report.launch import show_line
 from clusterkit.report.status import size
+from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import Words, write_bytes, write_pieces
 from clusterkit.runs import ENDED, RunRecord, RunStore
 from clusterkit.watch import Watch
@@ -31,13 +32,16 @@ class Reader:
         ranks: tuple[int, ...],
         inventory: str | None,
         access: Access,
+        *,
+        as_json: bool = False,
     ) -> None:
         self._store = store
         self._record = record
         self._ranks = ranks
         self._inventory = inventory
         self._access = access
-        self._words = Words()
+        self._json = as_json
+        self._words = Words(quiet=as_json)
 
     def show(self, lines: int | None) -> int:
         """Print the logs, or their last lines."""
@@ -84,7 +88,7 @@ class Reader:
             print(path)
         for rank in self._ranks:
             if rank not in written:
-                self._words.say(logs.why_nothing(self._record, rank, watch), "yellow")
+                self._say(logs.why_nothing(self._record, rank, watch))
         gone = self._unreachable(watch, missing)
         for rank in gone:
             if rank in written:
@@ -124,7 +128,7 @@ class Reader:
     def _print(self, rank: int, lines: int | None, watch: Watch | None) -> bool:
         """Print a rank's gathered log, or say why there is none; True if there is one."""
         if not self._gathered(rank):
-            self._words.say(logs.why_nothing(self._record, rank, watch), "yellow")
+            self._say(logs.why_nothing(self._record, rank, watch))
             return False
         if rank in self._unreachable(watch, [rank]):
             self._say_gathered(rank, watch)
@@ -135,13 +139,13 @@ class Reader:
         path = self._store.log(self._record.run_id, rank)
         with open(path, "rb") as file:
             file.seek(0 if lines is None else tail_offset(path, lines))
-            if len(self._ranks) == 1:
+            if len(self._ranks) == 1 and not self._json:
                 write_pieces(iter(lambda: file.read(_PIECE), b""))
                 return
             host = self._record.node_of(rank).host
             # A line without an end must not fill the memory.
             for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                show_line({"rank": rank, "host": host, "bytes": line.removesuffix(b"\n")})
+                self._line({"rank": rank, "host": host, "bytes": line.removesuffix(b"\n")})
 
     def _gathered(self, rank: int) -> int:
         """How many bytes of a rank's log are here."""
@@ -155,11 +159,17 @@ class Reader:
     def _say_gathered(self, rank: int, watch: Watch | None) -> None:
         host = self._record.node_of(rank).host
         why = watch.observed[host].error if watch else "not asked"
-        self._words.say(
+        self._say(
             f"rank {rank} on {host}: this is what was gathered before ({self._amount(rank)}), "
-            f"the host does not answer: {why}",
-            "yellow",
+            f"the host does not answer: {why}"
         )
+
+    def _say(self, text: str) -> None:
+        """A sentence about the logs, apart from them."""
+        if self._json:
+            write_event(Event("notice", self._record.run_id, {"text": text}))
+        else:
+            self._words.say(text, "yellow")
 
     def _unreachable(self, watch: Watch | None, ranks: Sequence[int]) -> list[int]:
         """The ranks whose host was asked and did not answer."""
@@ -172,10 +182,12 @@ class Reader:
             with self._words.aside():
                 self._line(event.data)
         elif event.kind == "notice":
-            self._words.say(str(event.data["text"]), "yellow")
+            self._say(str(event.data["text"]))
 
     def _line(self, data: Mapping[str, Any]) -> None:
-        if len(self._ranks) == 1:
+        if self._json:
+            write_event(Event("line", self._record.run_id, data))
+        elif len(self._ranks) == 1:
             write_bytes(data["bytes"] + b"\n")
         else:
             show_line(data)
@@ -183,4 +195,4 @@ class Reader:
     def _notices(self, event: Event) -> None:
         """Notices about a host are left to the end, where each rank of it is accounted for."""
         if event.kind == "notice" and "host" not in event.data:
-            self._words.say(str(event.data["text"]), "yellow")
+            self._say(str(event.data["text"]))

@@ -129,7 +129,8 @@ class Words:
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        # A terminal over a serial line or in a pipe's place may not know its width and say 0.
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except OSError:
         return 80
 

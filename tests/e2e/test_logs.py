@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -97,6 +98,14 @@ def test_the_newest_run_unless_another_is_named(unequal: Cluster) -> None:
     gone = unequal.run("logs", "--rank", "3", "--run", older)
     assert (gone.code, gone.out) == (1, "")
     assert f"rank 3 on node02: its log {log.replace(newest, older)} has gone" in gone.err
+
+    objects = unequal.run("logs", "--json", "--rank", "0-1", "--tail", "2", "--run", older)
+    events = [json.loads(line) for line in objects.out.splitlines()]
+    assert [(event["event"], event.get("rank"), event.get("line")) for event in events] == [
+        ("notice", None, None),
+        ("line", 1, "rank 1 line 19"),
+        ("line", 1, "no newline at the end \ufffd"),
+    ]
 
     unknown = unequal.run("logs", "--rank", "6")
     assert unknown.code == 2
