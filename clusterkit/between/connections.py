@@ -99,7 +99,7 @@ def _blamed(closed: Sequence[Attempt], blame: Blame) -> str:
     rules = list(dict.fromkeys(each for each in found if each))
     if rules:
         return "blocked by " + " and ".join(rules)
-    # Rules are followed for what opens a connection; an answer that is dropped may well be a host's own doing.
+    # Rules are followed for what opens a connection; a dropped answer may well be a host's own doing.
     if found and None not in found and not any(each.answered for each in firewalled):
         return "no rule of either host blocks it, so something between them does (security group, switch ACL)"
     return ""

@@ -13,21 +13,20 @@ from clusterkit.steps.firewall.traverse import Dropped, Flow, dropped
 
 
 def blame(fleet: Fleet) -> Blame:
-    """A function that names host and rule; None where the rules of one of the two hosts are not known."""
+    """A function that names host and rule; None where none does, and not all rules are known."""
 
     def blamed(blocked: Blocked) -> str | None:
-        leaving, coming = _rules(fleet, blocked.source), _rules(fleet, blocked.to)
-        if leaving is None or coming is None:
-            return None
         nodes = fleet.once(find)
-        for host, rules, flow in (
-            (blocked.to, coming, _flow(blocked, nodes, outgoing=False)),
-            (blocked.source, leaving, _flow(blocked, nodes, outgoing=True)),
-        ):
-            found = dropped(rules, flow) if flow else ()
+        unknown = False
+        for host, outgoing in ((blocked.to, False), (blocked.source, True)):
+            rules, flow = _rules(fleet, host), _flow(blocked, nodes, outgoing=outgoing)
+            if rules is None or flow is None:
+                unknown = True
+                continue
+            found = dropped(rules, flow)
             if found:
                 return f"{host}: {_first(found)}"
-        return ""
+        return None if unknown else ""
 
     return blamed
 

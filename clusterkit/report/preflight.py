@@ -76,21 +76,26 @@ def diff_lines(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"{fold(hosts)}: {name}: {line}" for (name, keys), hosts in groups.items() for line in keys]
 
 
+_FINDING_COLOURS = {"ok": None, "skipped": None, "warning": "yellow"}
+
+
 def finding_lines(findings: Sequence[Finding]) -> list[tuple[str, str | None]]:
-    """Everything between the hosts that is not as it should be."""
-    lines: list[tuple[str, str | None]] = []
+    """What was seen between the hosts: what is well in a line each, what is not with its hint.
+
+    Where many hosts meet the same at one host, they are one line.
+    """
+    alike: dict[tuple[str, str, str, str], list[Finding]] = {}
     for each in findings:
-        if each.status in ("ok", "skipped"):
-            continue
-        place = f"{each.source} → {each.to}: " if each.source and each.to else ""
+        alike.setdefault((each.name, each.status, each.to, each.detail), []).append(each)
+    lines: list[tuple[str, str | None]] = []
+    for (name, status, to, detail), group in alike.items():
+        source = fold(each.source for each in group if each.source)
+        place = " → ".join([source, *([to] if to else [])]) if source or to else ""
         lines.append(
-            (
-                f"{place}{each.name} {each.status}: {each.detail}",
-                "yellow" if each.status == "warning" else "red",
-            )
+            (f"{place}{': ' if place else ''}{name} {status}: {detail}", _FINDING_COLOURS.get(status, "red"))
         )
-        if each.hint:
-            lines.append((f"  → {each.hint}", None))
+        if group[0].hint and status not in ("ok", "skipped"):
+            lines.append((f"  → {group[0].hint}", None))
     return lines
 
 
