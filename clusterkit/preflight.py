@@ -17,6 +17,7 @@ from clusterkit import steps, topology
 from clusterkit.errors import HostError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
+from clusterkit.paced import Paced
 from clusterkit.probes import LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
@@ -26,7 +27,7 @@ from clusterkit.steps.engine import Permissions, Status
 from clusterkit.tables import Tables
 
 FACTS_TIMEOUT_S = 90.0
-# Pulling an image is a fix too; each step's own lines set tighter limits.
+# Each step's own lines set tighter limits.
 APPLY_TIMEOUT_S = 3600.0
 
 Doing = Callable[[str, Sequence[str]], None]
@@ -110,8 +111,13 @@ def apply(
     """Carry out what is pending on every host, and read the hosts again; the second reading decides."""
     waiting = list(reading.hosts_with_changes)
 
+    def told(host: str, step: str, progress: str) -> None:
+        doing(f"applying ({step} on {host}: {progress})", list(waiting))
+
+    paced = Paced(steps.chosen(), cancel, told)
+
     def one(host: str) -> Applied:
-        return _apply_on(host, reading, remotes[host])
+        return _apply_on(host, reading, remotes[host], paced)
 
     def done(alias: str) -> None:
         waiting.remove(alias)
@@ -122,15 +128,17 @@ def apply(
     applied = {**answers.good, **{host: Applied({}, error.message) for host, error in answers.bad.items()}}
     again = read(target, remotes, forks, cancel, doing)
     settled = steps.settled(reading.verdicts, again.verdicts)
-    verdicts = tuple(_with_words(each, applied.get(each.host)) for each in settled)
+    verdicts = tuple(_with_words(each, applied.get(each.host), again.fleet) for each in settled)
     return replace(again, verdicts=verdicts), applied
 
 
-def _apply_on(host: str, reading: Reading, remote: Remote) -> Applied:
-    """All lines of one host, those for root in one script and the others in another."""
+def _apply_on(host: str, reading: Reading, remote: Remote, paced: Paced) -> Applied:
+    """All lines of one host, those for root in one script and the others in another; then what takes long."""
     by_name = {step.name: step for step in steps.chosen()}
     changes = [(by_name[each.name], each.fix) for each in reading.pending(host)]
-    return run_lines(remote, changes, "applying")
+    quick = run_lines(remote, [each for each in changes if each[0].pace is None], "applying")
+    slow = {step.name: paced.run(remote, step, lines) for step, lines in changes if step.pace}
+    return Applied({**quick.steps, **slow})
 
 
 def run_lines(remote: Remote, changes: Sequence[tuple[Step, Sequence[str]]], doing: str) -> Applied:
@@ -146,10 +154,11 @@ def run_lines(remote: Remote, changes: Sequence[tuple[Step, Sequence[str]]], doi
     return Applied(results)
 
 
-def _with_words(verdict: Verdict, applied: Applied | None) -> Verdict:
-    """A failed fix says why: its own last words go before what the check says."""
+def _with_words(verdict: Verdict, applied: Applied | None, fleet: Fleet) -> Verdict:
+    """A failed fix says why, in words that its step makes of its own last ones."""
     said = applied.words(verdict.name) if applied and verdict.status == "failed" else ""
-    return replace(verdict, message=f"{said}; {verdict.message}" if said else verdict.message)
+    step = next(step for step in steps.chosen() if step.name == verdict.name)
+    return step.blame(said, verdict, fleet) if said else verdict
 
 
 def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:

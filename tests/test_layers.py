@@ -19,7 +19,7 @@ LAYERS = (
     {"__main__"},
     {"cli", "report"},
     {
-        *{"between", "fleet", "follow", "launch", "logs", "observe", "preflight", "prepare"},
+        *{"between", "fleet", "follow", "launch", "logs", "observe", "paced", "preflight", "prepare"},
         *{"proving", "reset"},
         *{"smoke", "status", "stop", "watch"},
     },

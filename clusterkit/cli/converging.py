@@ -36,14 +36,14 @@ def converging(
     forks: int,
     *,
     quiet: bool = False,
-    install: bool = False,
+    permissions: Permissions | None = None,
 ) -> Iterator[Converge]:
     """The inventory's hosts, ready to be read and changed, with connections that are closed at the end."""
     words = Words(quiet=quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
-    target = Target(everybody.settings, hosts, _site_tables(), Permissions(install=install))
+    target = Target(everybody.settings, hosts, _site_tables(), permissions or Permissions())
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
         yield Converge(everybody.inventory, target, remotes, words, interrupts, forks)
 

@@ -58,10 +58,12 @@ def preflight(
     from clusterkit.proving import Wanted
     from clusterkit.report import preflight as report
     from clusterkit.report.terminal import Words
+    from clusterkit.steps.engine import Permissions
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
     wanted = Wanted(check=check, all_pairs=all_pairs, bandwidth=bandwidth, smoke=smoke, forks=forks)
-    with converging(inventory, limit, access, forks, quiet=as_json, install=install) as converge:
+    permissions = Permissions(install=install)
+    with converging(inventory, limit, access, forks, quiet=as_json, permissions=permissions) as converge:
         result = converge.preflight(wanted, yes=yes, diff=diff)
     if as_json:
         print(json.dumps(report.document(result, strict), indent=1, default=str))
@@ -75,6 +77,9 @@ def reset(
     limit: Limit = None,
     check: Annotated[bool, typer.Option("--check", help="Show what would be taken back.")] = False,
     yes: Yes = False,
+    images: Annotated[
+        bool, typer.Option("--images", help="Remove the images that preflight pulled, too.")
+    ] = False,
     forks: Forks = FORKS,
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
@@ -87,8 +92,9 @@ def reset(
     """
     from clusterkit.cli.converging import converging
     from clusterkit.cli.session import Access
+    from clusterkit.steps.engine import Permissions
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
-    with converging(inventory, limit, access, forks) as converge:
+    with converging(inventory, limit, access, forks, permissions=Permissions(images=images)) as converge:
         code = converge.reset(check=check, yes=yes)
     raise typer.Exit(code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from clusterkit.facts import Probe
+from clusterkit.probes.container import CONTAINER, INSIDE
 from clusterkit.probes.disk import DISK, SCRATCH
 from clusterkit.probes.environment import ENVIRONMENT
 from clusterkit.probes.gpu import GPUS
@@ -32,15 +33,19 @@ LAUNCH: tuple[Probe[Any], ...] = (
     PYTHON,
     GPUS,
     GPU_PROCESSES,
+    CONTAINER,
+    INSIDE,
     RUNS,
 )
 
 __all__ = [
+    "CONTAINER",
     "DISK",
     "ENVIRONMENT",
     "GPUS",
     "GPU_PROCESSES",
     "HOST",
+    "INSIDE",
     "KERNEL",
     "LAUNCH",
     "LISTENING",

@@ -10,21 +10,7 @@ from dataclasses import dataclass
 from clusterkit.facts import Output, Probe
 from clusterkit.inventory.model import Settings
 from clusterkit.probes.disk import shell_path
-
-
-@dataclass(frozen=True)
-class Paddle:
-    """An installed Paddle, from its package metadata; `cuda` and `nccl` are "" for a build without GPUs."""
-
-    distribution: str
-    version: str
-    cuda: str = ""
-    nccl: str = ""
-
-    @property
-    def for_gpu(self) -> bool:
-        """True for a build that can use NVIDIA GPUs."""
-        return bool(self.cuda) or self.distribution == "paddlepaddle-gpu"
+from clusterkit.probes.paddle import FIND_PADDLE, Paddle, paddle_of
 
 
 @dataclass(frozen=True)
@@ -42,28 +28,15 @@ class PythonFacts:
     binds: Mapping[str, str]
 
 
-# Runs on the host under whatever `python` is there (3.6 and newer): no new syntax. Paddle is not imported:
-# that takes seconds and 300 MB, and fails where only the launch environment is complete.
-_PROGRAM = r"""
+# Runs on the host under whatever `python` is there (3.6 and newer): no new syntax.
+REFUSE_OLD = r"""
 import sys
 if sys.version_info < (3, 6):
     sys.stdout.write("version=%d.%d.%d\n" % sys.version_info[:3])
     sys.exit(0)
-import glob, json, os, re, socket
-paddle = None
-for folder in sys.path:
-    for info in sorted(glob.glob(os.path.join(glob.escape(folder or "."), "paddlepaddle*-*.*-info"))):
-        name = re.match(r"(paddlepaddle[^-]*)-(.+)\.(?:dist|egg)-info$", os.path.basename(info))
-        if name and paddle is None:
-            paddle = {"distribution": name.group(1).replace("_", "-"), "version": name.group(2).split("-")[0]}
-            try:
-                with open(os.path.join(folder, "paddle", "version", "__init__.py")) as text:
-                    said = dict(re.findall(r"^(\w+)\s*=\s*'([^'\n]*)'", text.read(), re.M))
-            except (IOError, UnicodeDecodeError):
-                said = {}
-            for key in ("cuda", "nccl"):
-                value = said.get(key + "_version", "")
-                paddle[key] = "" if value in ("False", "None", "0") else value
+"""
+_ASK = r"""
+import json, socket
 try:
     import ctypes
     try:
@@ -90,6 +63,7 @@ for ip in sorted(set(ips + sys.argv[1:]))[:256]:
 version = list(sys.version_info[:3])
 print(json.dumps({"version": version, "paddle": paddle, "libgomp": libgomp, "binds": binds}))
 """
+_PROGRAM = REFUSE_OLD + FIND_PADDLE + _ASK
 
 _SHELL = r"""
 path=$(command -v "$python") || { echo "$python: not found" >&2; exit 127; }
@@ -111,7 +85,7 @@ def _parse(output: Output) -> PythonFacts:
         return PythonFacts(path, (major, minor, micro), None, None, {})
     said = json.loads(answer.strip().splitlines()[-1])
     major, minor, micro = said["version"]
-    paddle = Paddle(**said["paddle"]) if said["paddle"] else None
+    paddle = paddle_of(said["paddle"])
     return PythonFacts(path, (major, minor, micro), paddle, said["libgomp"], said["binds"])
 
 

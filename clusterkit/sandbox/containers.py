@@ -34,9 +34,10 @@ class ControlGroups:
 
 
 def hierarchies() -> tuple[ControlGroups, ...]:
-    """Those of this machine: one of version 2, several of version 1, or both."""
+    """Those of this machine: one of version 2, or several of version 1 (crun refuses a mixture)."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return tuple(found for line in lines if (found := _hierarchy(line)) is not None)
+    found = [one for line in lines if (one := _hierarchy(line)) is not None]
+    return tuple([one for one in found if one.type == "cgroup"] or found)
 
 
 def _hierarchy(line: str) -> ControlGroups | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.facts import Facts, Probe
 from clusterkit.inventory.model import Settings
-from clusterkit.steps import gpus, storage
+from clusterkit.steps import container, gpus, storage
 from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
 from clusterkit.steps.disk import DiskSpace, RunDirectory
@@ -77,6 +77,20 @@ ALL: tuple[Step, ...] = (
     gpus.NvLink(),
     gpus.GpuProcesses(),
     gpus.HeldMemory(),
+    container.ContainerRuntime(),
+    container.ImageSpace(),
+    container.ImagePresent(),
+    container.SameImage(),
+    container.ImageArchitecture(),
+    container.ImageVariables(),
+    container.ContainerStarts(),
+    container.ImagePaddle(),
+    container.ContainerMemory(),
+    container.ContainerLimits(),
+    container.ImageRdma(),
+    container.GpuContainers(),
+    container.GpusSurviveReload(),
+    container.LeftOverContainers(),
     LeftOverProcesses(),
     OtherRuns(),
     PortsFree(),

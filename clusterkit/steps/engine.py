@@ -111,9 +111,24 @@ def version_key(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Permissions:
-    """What the user allows beyond ordinary changes. `install`: packages from the host's own sources."""
+    """What the user allows beyond ordinary changes.
+
+    `install`: packages from the host's own sources. `images`: reset removes images that preflight pulled.
+    """
 
     install: bool = False
+    images: bool = False
+
+
+@dataclass(frozen=True)
+class Pace:
+    """For lines that take minutes and load what all hosts share: how many hosts at a time.
+
+    `progress` is a shell filter: it makes one line of what the lines have printed so far.
+    """
+
+    at_once: int
+    progress: str
 
 
 @dataclass(frozen=True)
@@ -195,7 +210,7 @@ class Step:
     """One desired property of a host. Subclasses state `desired` and `actual` in the same keys, both pure.
 
     `probes` are all that it reads. `unknown` is the status where one of them failed. The rest may be
-    overridden: `skip`, `fix`, `severity`, `explain`, `hint`.
+    overridden: `skip`, `fix`, `severity`, `explain`, `hint`, `blame`.
     """
 
     name: str = ""
@@ -204,6 +219,7 @@ class Step:
     root: bool = True
     probes: tuple[Probe[Any], ...] = ()
     unknown: Status = "unknown"
+    pace: Pace | None = None
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Why the step does not apply to this host; "" if it does."""
@@ -236,6 +252,10 @@ class Step:
     def hint(self, change: Change) -> str:
         """What to do next, in one line."""
         return ""
+
+    def blame(self, said: str, verdict: Verdict, fleet: Fleet) -> Verdict:
+        """The verdict after lines of `fix` that failed, told with their last words."""
+        return replace(verdict, message=f"{said}; {verdict.message}")
 
 
 @dataclass(frozen=True)

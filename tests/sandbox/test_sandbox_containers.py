@@ -79,3 +79,12 @@ def test_hierarchies_are_read_from_the_mount_table(
 ) -> None:
     monkeypatch.setattr(Path, "read_text", lambda self: f"{line}\n")
     assert containers.hierarchies() == ((found,) if found else ())
+
+
+def test_of_both_versions_side_by_side_the_hosts_get_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = (
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+    )
+    monkeypatch.setattr(Path, "read_text", lambda self: both)
+    assert [one.path for one in containers.hierarchies()] == ["/sys/fs/cgroup/cpu"]
