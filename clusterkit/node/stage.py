@@ -78,7 +78,8 @@ def _stage(header: Dict[str, Any], source: IO[bytes], sink: IO[bytes]) -> Dict[s
         _say(sink, {"need": []})
         workdir = expanded(header["workdir"])
         if not os.path.isdir(workdir):
-            raise StageError("%s is not a folder on this host, and no code was sent" % workdir)
+            words = "%s is not a folder on this host, and --no-sync sends no code: mount it there"
+            raise StageError(words % workdir)
         return {"staged": True, "received_bytes": 0, "run_dir": run_dir, "workdir": workdir}
     root = expanded(sync["root"])
     entries = [checked(Entry(*item)) for item in sync["manifest"]]

@@ -131,7 +131,7 @@ class _Lines:
             raise _strange(self._host, line.decode("utf-8", "replace"))
         if "error" in answer:
             raise CommandFailed(
-                self._host, f"staging failed: {answer['error']}", "free the space or fix the path named"
+                self._host, f"staging failed: {answer['error']}", f"mend on {self._host} what is named, then launch again"
             )
         return answer
 

@@ -83,3 +83,20 @@ def test_the_second_launch_sends_only_what_changed(cluster: Cluster) -> None:
     assert first.code == second.code == 0, first.err + second.err
     assert all(event["received_bytes"] > 1000 for event in first.events("staged"))
     assert [event["received_bytes"] for event in second.events("staged")] == [1000] * 4
+
+
+def test_code_that_is_on_the_hosts_already_is_not_sent(cluster: Cluster) -> None:
+    """As on a shared mount: the same folder, at the same place."""
+    folder, script = cluster.folder, (cluster.folder / "drill.py").read_text()
+    nowhere = cluster.launch("--no-sync", "drill.py", "0.2")
+    assert nowhere.code == 1
+    assert f"{folder} is not a folder on this host, and --no-sync sends no code" in nowhere.err
+    for host in cluster.hosts:
+        there = ["sh", "-c", 'mkdir -p "$1" && cat >"$1/drill.py"', "sh", str(folder)]
+        done = cluster.sandbox.sh(host, there, stdin=script.replace("rank {", "mounted rank {"))
+        assert done.returncode == 0, done.stderr
+    finished = cluster.run("launch", "--json", "--no-sync", "INVENTORY", "drill.py", "0.2")
+    assert finished.code == 0, finished.err
+    assert [event["received_bytes"] for event in finished.events("staged")] == [0] * 4
+    lines = [event["line"] for event in finished.events("line")]
+    assert sum("mounted rank" in line and "done after" in line for line in lines) == 8

@@ -235,7 +235,7 @@ def test_without_sync_the_working_directory_must_be_there(host: Host, tmp_path: 
     assert answer["workdir"] == str(tmp_path)
     missing = str(tmp_path / "not mounted")
     assert host.stage({}, sync=None, workdir=missing)["error"] == (
-        f"{missing} is not a folder on this host, and no code was sent"
+        f"{missing} is not a folder on this host, and --no-sync sends no code: mount it there"
     )
 
 
