@@ -130,9 +130,8 @@ class _Lines:
         if not isinstance(answer, dict):
             raise _strange(self._host, line.decode("utf-8", "replace"))
         if "error" in answer:
-            raise CommandFailed(
-                self._host, f"staging failed: {answer['error']}", f"mend on {self._host} what is named, then launch again"
-            )
+            hint = f"mend on {self._host} what is named, then launch again"
+            raise CommandFailed(self._host, f"staging failed: {answer['error']}", hint)
         return answer
 
     def raise_what_was_said(self) -> None:
