@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from clusterkit.errors import CommandFailed, HostTimeout
+from clusterkit.errors import CommandFailed, HostTimeout, Unreachable
 from clusterkit.remote.protocol import Remote, Stream
 
 DOING = "the proof between the hosts"
@@ -28,19 +28,19 @@ class Conversation:
 
     @classmethod
     def begin(cls, remote: Remote, script: str, program: bytes) -> Conversation:
-        """The program has been sent. Raises Unreachable, HostTimeout."""
-        stream = remote.open(script, timeout=OPEN_TIMEOUT_S, doing=DOING)
+        """The program has been sent. Raises Unreachable, HostTimeout, CommandFailed if it cannot run."""
+        made = cls(remote, remote.open(script, timeout=OPEN_TIMEOUT_S, doing=DOING))
         try:
-            stream.send(program)
+            made._send(program)
         except BaseException:
-            stream.close()
+            made.close()
             raise
-        return cls(remote, stream)
+        return made
 
     def ask(self, do: str, limit: float, **arguments: Any) -> Mapping[str, Any]:
         """The program's answer. Raises CommandFailed if it has ended, HostTimeout after `limit` seconds."""
         request = {"do": do, "limit": ABANDONED_S, **arguments}
-        self._stream.send(json.dumps(request).encode() + b"\n")
+        self._send(json.dumps(request).encode() + b"\n")
         answer = json.loads(self._line(time.monotonic() + limit, limit))
         assert isinstance(answer, dict)
         return answer
@@ -49,6 +49,13 @@ class Conversation:
         """The program ends."""
         self._stream.finish()
         self._stream.close()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._stream.send(data)
+        except Unreachable:
+            # A program that has ended reads no more. A connection that is lost says so here as well.
+            raise self._ended() from None
 
     def _line(self, end: float, limit: float) -> bytes:
         while b"\n" not in self._rest:
