@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Network
 
 from clusterkit.facts import Output, Probe
@@ -24,10 +25,15 @@ class Opening:
     network: IPv4Network
     ports: PortRange
 
-    @property
-    def order(self) -> tuple[IPv4Network, int]:
+    @cached_property
+    def order(self) -> tuple[int, int, int]:
         """What openings are sorted by."""
-        return self.network, self.ports.first
+        return int(self.network.network_address), self.network.prefixlen, self.ports.first
+
+    @cached_property
+    def source(self) -> str:
+        """The network in words."""
+        return str(self.network)
 
     def __str__(self) -> str:
         return f"{self.ports} from {self.network}"
@@ -203,4 +209,4 @@ def _iptables_file(path: str, text: str) -> IptablesFile:
     return IptablesFile(path, "*filter" in lines, tuple(line for line in lines if MARK in line))
 
 
-FIREWALL = Probe("firewall", SHELL, _parse, timeout=10, about="firewall rules", root=True)
+FIREWALL = Probe("firewall", SHELL, _parse, timeout=15, about="firewall rules", root=True)

@@ -162,7 +162,7 @@ class _Reading:
 
     def _addresses(self, word: str, negated: bool) -> None:
         side: Field = "source" if word in ("-s", "--src-range") else "destination"
-        self._add(side, ipv4_ranges(self.words.pop(0)), negated)
+        self._add(side, ipv4_ranges(*self.words.pop(0).split(",")), negated)
 
     def _interface(self, word: str, negated: bool) -> None:
         name = self.words.pop(0)

@@ -83,7 +83,10 @@ case "$all $tables" in *"inet firewalld"* | *INPUT_ZONES*)
     if [ -d /usr/lib/firewalld/policies ]; then echo policies; fi
     ask=firewall-cmd
     if there timeout; then ask='timeout 6 firewall-cmd'; fi
-    $ask --list-all-zones 2>/dev/null | grep -E '^[^[:space:]]|rule priority="-29400"'
+    if ! zones=$($ask --list-all-zones 2>&1); then
+        printf 'firewalld: %s\n' "$(printf '%s\n' "$zones" | tail -n 1)" >&2; exit 1
+    fi
+    printf '%s\n' "$zones" | grep -E '^[^[:space:]]|rule priority="-29400"'
     if [ -e {FIREWALLD_POLICY} ]; then $ask --info-policy={MARK} 2>/dev/null; fi ;;
 esac
 if [ -e {FIREWALLD_POLICY} ]; then part firewalld-policy; cat {FIREWALLD_POLICY}; fi

@@ -29,9 +29,11 @@ def remove_line(path: str, line: str) -> list[str]:
     """The file is as it was before `append_line`."""
     file, marked = quote(path), quote(_NO_LINE_FEED)
     return [
-        f"rest=$(grep -vxF -e {quote(line)} -e {marked} {file} || :)",
-        f"if grep -qxF {marked} {file}; then printf '%s' \"$rest\" >{file}; "
-        f"else printf '%s\\n' \"$rest\" >{file}; fi",
+        "rest=$(mktemp)",
+        f'grep -vxF -e {quote(line)} -e {marked} {file} >"$rest" || :',
+        f'if grep -qxF {marked} {file}; then printf %s "$(cat "$rest")" >{file}; '
+        f'else cat "$rest" >{file}; fi',
+        'rm -f "$rest"',
     ]
 
 

@@ -6,15 +6,24 @@ Rich rules carry no comment, so those in zones are marked by their priority.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+from clusterkit.inventory.model import PortRange
 from clusterkit.probes.firewall import FIREWALLD_PRIORITY, FirewallFacts, Opening
 from clusterkit.probes.firewall.rules import MARK
 from clusterkit.probes.firewall.shell import FIREWALLD_POLICY
-from clusterkit.steps.firewall.programs import ordered
+from clusterkit.steps.firewall.programs import by_ports
 from clusterkit.steps.firewall.traverse import Dropped
+
+_HEAD = f"""<?xml version="1.0" encoding="utf-8"?>
+<policy priority="{FIREWALLD_PRIORITY}" target="CONTINUE">
+  <short>{MARK}</short>
+  <description>Ports open between training nodes. `clusterkit reset` takes this back.</description>"""
+_TAIL = """  <ingress-zone name="ANY"/>
+  <egress-zone name="HOST"/>
+</policy>"""
 
 # Every answer is `success`, which nobody needs.
 _COMMAND = "firewall-cmd --quiet"
@@ -64,7 +73,7 @@ class Firewalld:
         return [
             # The name of the file must end with .xml.
             "folder=$(mktemp -d)",
-            f"printf '%s\\n' {quote(_policy(wanted))} >\"$folder/{MARK}.xml\"",
+            f'{{ {"; ".join(_policy(wanted))}; }} >"$folder/{MARK}.xml"',
             *([f"{_COMMAND} --permanent --delete-policy={MARK}"] if exists else []),
             f'{_COMMAND} --permanent --new-policy-from-file="$folder/{MARK}.xml" --name={MARK}',
             'rm -rf "$folder"',
@@ -86,34 +95,28 @@ class Firewalld:
 
 
 def _change(where: str, name: str, verb: str, openings: Iterable[Opening], priority: int | None) -> list[str]:
-    rules = [f"--{verb}-rich-rule={quote(_rich(each, priority))}" for each in ordered(openings)]
-    return [f"{_COMMAND} --{where}={quote(name)} {' '.join(rules)}"] if rules else []
+    """One call for all rules. They are put together on the host: 256 nodes would be a long line."""
+    lines = []
+    for ports, networks in by_ports(openings).items():
+        first = f'rule priority="{priority}"' if priority is not None else "rule"
+        port = f'port port="{_shown(ports)}" protocol="tcp"'
+        rule = f'{first} family="ipv4" source address="NETWORK" {port} accept'
+        words = quote(f"--{verb}-rich-rule={rule}").replace("NETWORK", "'\"$network\"'")
+        lines.append(f'for network in {" ".join(networks)}; do set -- "$@" {words}; done')
+    return ["set --", *lines, f'{_COMMAND} --{where}={quote(name)} "$@"'] if lines else []
 
 
-def _rich(opening: Opening, priority: int | None) -> str:
-    first = f'rule priority="{priority}"' if priority is not None else "rule"
-    return (
-        f'{first} family="ipv4" source address="{opening.network}" '
-        f'port port="{_ports(opening)}" protocol="tcp" accept'
-    )
-
-
-def _ports(opening: Opening) -> str:
-    ports = opening.ports
+def _shown(ports: PortRange) -> str:
     return str(ports.first) if ports.first == ports.last else str(ports)
 
 
-def _policy(wanted: Iterable[Opening]) -> str:
-    rules = "\n".join(
-        f'  <rule family="ipv4"><source address="{each.network}"/>'
-        f'<port port="{_ports(each)}" protocol="tcp"/><accept/></rule>'
-        for each in ordered(wanted)
-    )
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<policy priority="{FIREWALLD_PRIORITY}" target="CONTINUE">\n'
-        f"  <short>{MARK}</short>\n"
-        "  <description>Ports that are open between the nodes of a training cluster. "
-        "`clusterkit reset` takes this back.</description>\n"
-        f'{rules}\n  <ingress-zone name="ANY"/>\n  <egress-zone name="HOST"/>\n</policy>'
-    )
+def _policy(wanted: Iterable[Opening]) -> Iterator[str]:
+    """Shell commands that print the policy."""
+    yield f"printf '%s\\n' {quote(_HEAD)}"
+    for ports, networks in by_ports(wanted).items():
+        rule = (
+            f'<rule family="ipv4"><source address="%s"/>'
+            f'<port port="{_shown(ports)}" protocol="tcp"/><accept/></rule>'
+        )
+        yield f"printf '  {rule}\\n' {' '.join(networks)}"
+    yield f"printf '%s\\n' {quote(_TAIL)}"

@@ -20,6 +20,7 @@ from clusterkit.steps.firewall.traverse import Dropped
 _COMMENT = f"-m comment --comment {MARK}"
 _JUMP = f"-p tcp {_COMMENT} -j {MARK}"
 _FIRST = f"INPUT 1 {_JUMP}"
+_A_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,12 @@ def undo_files(facts: FirewallFacts) -> list[str]:
 
 
 def _rules(wanted: frozenset[Opening]) -> Iterator[str]:
+    """iptables makes a rule of it for each network; `iptables-restore` takes lines of 10 kB."""
     for ports, networks in by_ports(wanted).items():
-        for network in networks:
-            port = f"--dport {ports.first}:{ports.last}"
-            yield f"-A {MARK} -s {network} -p tcp -m tcp {port} {_COMMENT} -j ACCEPT"
+        port = f"--dport {ports.first}:{ports.last}"
+        for first in range(0, len(networks), _A_LINE):
+            sources = ",".join(networks[first : first + _A_LINE])
+            yield f"-A {MARK} -s {sources} -p tcp -m tcp {port} {_COMMENT} -j ACCEPT"
 
 
 def _openings(chain: Chain) -> Iterator[Opening]:

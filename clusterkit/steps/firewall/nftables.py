@@ -15,7 +15,7 @@ from clusterkit.probes.firewall import FirewallFacts, NftFile, Opening
 from clusterkit.probes.firewall.rules import MARK, Chain, Rule, Table
 from clusterkit.probes.firewall.shell import OWN_NFT_FILE
 from clusterkit.steps.firewall.files import append_line, remove_line, write
-from clusterkit.steps.firewall.programs import by_ports
+from clusterkit.steps.firewall.programs import by_ports, ordered
 from clusterkit.steps.firewall.traverse import Dropped
 
 _INCLUDE = f'include "{OWN_NFT_FILE}"'
@@ -156,7 +156,7 @@ def _native(facts: FirewallFacts) -> Iterator[Table]:
 
 
 def _networks(wanted: frozenset[Opening]) -> list[str]:
-    return [str(network) for network in sorted({opening.network for opening in wanted})]
+    return list(dict.fromkeys(each.source for each in ordered(wanted)))
 
 
 def _rule(wanted: frozenset[Opening]) -> str:

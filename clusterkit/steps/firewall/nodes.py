@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 
 from clusterkit import addresses
@@ -35,7 +36,7 @@ class Nodes:
     absent: tuple[str, ...] = ()
     problem: str = ""
 
-    @property
+    @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Every address of every node, in ascending order."""
         return tuple(sorted({address for ends in self.ends.values() for address in ends.addresses}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, collapse_addresses
+from ipaddress import IPv4Address
 
 from clusterkit.probes.firewall import FIREWALL, FirewallFacts, Opening
 from clusterkit.probes.firewall.rules import INPUT_HOOKS, Chain, Table
@@ -15,9 +15,12 @@ from clusterkit.steps.firewall.iptables import Iptables, undo_files
 from clusterkit.steps.firewall.nftables import Nftables
 from clusterkit.steps.firewall.nodes import Nodes, all_ports, find, openings, own_ports
 from clusterkit.steps.firewall.programs import Program, ordered
-from clusterkit.steps.firewall.regions import members, port_bits, port_ranges
+from clusterkit.steps.firewall.regions import by_ports, port_bits, port_ranges
 from clusterkit.steps.firewall.traverse import Dropped, Flow, can_drop, dropped
 from clusterkit.steps.firewall.ufw import Ufw
+
+# More addresses than this are counted.
+MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -75,32 +78,58 @@ class Picture:
         return lines
 
 
+class _Pictures:
+    """The picture of each host, drawn once, and what is equal for many hosts."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._drawn: dict[str, Picture] = {}
+        self._openings: dict[int, frozenset[Opening]] = {}
+
+    def of(self, host: str) -> Picture:
+        """The picture of a host."""
+        if host not in self._drawn:
+            self._drawn[host] = self._draw(host)
+        return self._drawn[host]
+
+    def _draw(self, host: str) -> Picture:
+        fleet = self._fleet
+        facts, nodes, ports = fleet.facts[host][FIREWALL], fleet.once(find), own_ports(fleet, host)
+        from_others, from_itself = incoming(nodes, host, ports)
+        outside, inside = dropped(facts, from_others), dropped(facts, from_itself)
+        by_owner: dict[str, list[Dropped]] = {}
+        for each in (*outside, *inside):
+            by_owner.setdefault(owner(facts, each), []).append(each)
+        foreign = tuple(by_owner.pop("", ()))
+        programs = _programs(facts, by_owner)
+        marked = {name: program.marked() for name, program in programs.items()}
+        parts = tuple(
+            Part(program, tuple(by_owner.get(name, ())), marked[name], _stale(marked[name], nodes, ports))
+            for name, program in programs.items()
+            if by_owner.get(name) or marked[name]
+        )
+        return Picture(
+            decided_by(facts),
+            self._wanted(nodes, ports, marked.values()),
+            (*_closed(outside, from_others), *_closed(inside, from_itself)),
+            (*outside, *inside),
+            parts,
+            foreign,
+        )
+
+    def _wanted(self, nodes: Nodes, ports: int, marked: Iterable[frozenset[Opening]]) -> frozenset[Opening]:
+        """What should be open. While a node has not answered, what is open may be its address, and stays."""
+        if nodes.absent:
+            kept = [each.network for of_one in marked for each in of_one]
+            return openings(nodes, ports, kept)
+        if ports not in self._openings:
+            self._openings[ports] = openings(nodes, ports, ())
+        return self._openings[ports]
+
+
 def draw(host: str, fleet: Fleet) -> Picture:
     """The picture of a host. Raises ProbeFailed where its rules could not be read."""
-    facts, nodes, ports = fleet.facts[host][FIREWALL], fleet.once(find), own_ports(fleet, host)
-    flows = incoming(nodes, host, ports)
-    found = [(flow, each) for flow in flows for each in dropped(facts, flow)]
-    by_owner: dict[str, list[Dropped]] = {}
-    for _, each in found:
-        by_owner.setdefault(owner(facts, each), []).append(each)
-    foreign = tuple(by_owner.pop("", ()))
-    programs = _programs(facts, by_owner)
-    marked = {name: program.marked() for name, program in programs.items()}
-    all_marked = frozenset(each for of_one in marked.values() for each in of_one)
-    wanted = openings(nodes, ports, [each.network for each in all_marked] if nodes.absent else ())
-    parts = tuple(
-        Part(program, tuple(by_owner.get(name, ())), marked[name], _stale(marked[name], nodes, ports))
-        for name, program in programs.items()
-        if by_owner.get(name) or marked[name]
-    )
-    return Picture(
-        decided_by(facts),
-        wanted,
-        tuple(_closed(found)),
-        tuple(each for _, each in found),
-        parts,
-        foreign,
-    )
+    return fleet.once(_Pictures).of(host)
 
 
 def incoming(nodes: Nodes, host: str, ports: int) -> tuple[Flow, Flow]:
@@ -191,27 +220,20 @@ def _place(table: Table, chain: Chain) -> tuple[str, str, str]:
 # --- words -----------------------------------------------------------------------------------------
 
 
-def _closed(found: Sequence[tuple[Flow, Dropped]]) -> Iterator[str]:
-    """`30000-65535 from 10.0.0.2/31`, the fewest that say it."""
-    for ports, bits in _by_ports(found).items():
-        for network in networks(bits):
-            yield f"{', '.join(map(str, port_ranges(ports)))} from {network}"
-
-
-def _by_ports(found: Iterable[tuple[Flow, Dropped]]) -> dict[int, set[int]]:
-    closed: dict[int, int] = {}
-    for flow, each in found:
-        for address in members(each.box.nodes, flow.others):
-            closed[address] = closed.get(address, 0) | each.box.ports
-    grouped: dict[int, set[int]] = {}
-    for address, ports in closed.items():
-        grouped.setdefault(ports, set()).add(address)
-    return grouped
-
-
-def networks(addresses: Iterable[int]) -> list[IPv4Network]:
-    """The fewest networks that hold these addresses and no other."""
-    return list(collapse_addresses(map(IPv4Network, sorted(addresses))))
+def _closed(found: Sequence[Dropped], flow: Flow) -> Iterator[str]:
+    """`30000-65535 from all other nodes`, or from which of them."""
+    for ports, nodes in by_ports(each.box for each in found).items():
+        shown = ", ".join(map(str, port_ranges(ports)))
+        count = nodes.bit_count()
+        if "lo" in flow.interfaces:
+            yield f"{shown} from itself"
+        elif count == len(flow.others):
+            yield f"{shown} from all other nodes"
+        elif count > MOST_NAMED:
+            yield f"{shown} from {count} of {len(flow.others)} addresses of nodes"
+        else:
+            closed = (IPv4Address(each) for bit, each in enumerate(flow.others) if nodes >> bit & 1)
+            yield f"{shown} from {', '.join(map(str, closed))}"
 
 
 def _stale(marked: frozenset[Opening], nodes: Nodes, ports: int) -> tuple[Opening, ...]:

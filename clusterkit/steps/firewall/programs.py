@@ -43,5 +43,5 @@ def by_ports(openings: Iterable[Opening]) -> dict[PortRange, list[str]]:
     """The networks of each port range."""
     found: dict[PortRange, list[str]] = {}
     for each in ordered(openings):
-        found.setdefault(each.ports, []).append(str(each.network))
+        found.setdefault(each.ports, []).append(each.source)
     return dict(sorted(found.items(), key=lambda item: item[0].first))

@@ -79,6 +79,24 @@ def port_ranges(bits: int) -> tuple[PortRange, ...]:
     return tuple(found)
 
 
+def by_ports(boxes: Iterable[Box]) -> dict[int, int]:
+    """Boxes that may overlap → for each set of ports the nodes that have just these."""
+    groups: dict[int, int] = {}
+    for box in boxes:
+        split: dict[int, int] = {}
+        rest = box.nodes
+        for ports, nodes in groups.items():
+            shared = nodes & box.nodes
+            rest &= ~nodes
+            for key, bits in ((ports, nodes & ~shared), (ports | box.ports, shared)):
+                if bits:
+                    split[key] = split.get(key, 0) | bits
+        if rest:
+            split[box.ports] = split.get(box.ports, 0) | rest
+        groups = split
+    return groups
+
+
 def members(bits: int, addresses: Sequence[int]) -> Iterator[int]:
     """The addresses whose bits are set."""
     return (address for number, address in enumerate(addresses) if bits >> number & 1)

@@ -56,4 +56,4 @@ class Ufw:
 def _words(opening: Opening) -> str:
     ports = opening.ports
     shown = str(ports.first) if ports.first == ports.last else f"{ports.first}:{ports.last}"
-    return f"proto tcp from {opening.network} to any port {shown}"
+    return f"proto tcp from {opening.source} to any port {shown}"
