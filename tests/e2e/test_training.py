@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.schemas import validate
 
 pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]
 
@@ -74,6 +76,11 @@ def test_json_is_one_event_a_line(cluster: Cluster) -> None:
     assert len([event for event in finished.events("line") if "done after" in event["line"]]) == 8
     (end,) = finished.events("ended")
     assert (end["state"], end["exit_code"], len(end["ranks"])) == ("succeeded", 0, 8)
+    for line in finished.out.splitlines():
+        validate("launch", json.loads(line))
+    validate("status", cluster.status())
+    for command in (["runs", "--json"], ["stop", "--json"], ["exec", "--json", "INVENTORY", "--", "true"]):
+        validate(command[0], json.loads(cluster.run(*command).out))
 
 
 def test_the_second_launch_sends_only_what_changed(cluster: Cluster) -> None:
