@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from clusterkit.probes import GPUS, PYTHON
+from clusterkit.probes.container import INSIDE
 from clusterkit.probes.gpu_report import GPU_REPORT
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step, VersionAtLeast, version_key
 from clusterkit.steps.gpus.scope import named, silent, tuple_of, which
@@ -13,10 +14,15 @@ from clusterkit.steps.gpus.scope import named, silent, tuple_of, which
 def cuda_of(host: str, fleet: Fleet) -> tuple[str, str]:
     """The CUDA version that the job is built for, and who says so; "" where nobody does.
 
-    An image says it by its tag, which is known before it is pulled: Paddle's own have `-cuda12.6-` in it.
+    An image is asked by its Paddle once it is there, and before it is pulled by its tag: Paddle's own have
+    `-cuda12.6-` in it.
     """
     settings = fleet.members[host]
     if settings.container_runtime != "none":
+        container = fleet.facts[host].get(INSIDE)
+        paddle = container.inside.paddle if container and container.inside else None
+        if paddle and paddle.cuda:
+            return paddle.cuda, "the image"
         found = re.search(r"cuda(\d+\.\d+)", settings.image or "")
         return (found[1], "the image") if found else ("", "")
     python = fleet.facts[host].get(PYTHON)
@@ -44,7 +50,7 @@ class DriverVersion(Step):
 
     name = "driver version"
     # Without an interpreter there is still `driver_min`, or the image's tag.
-    probes = (GPUS, PYTHON)
+    probes = (GPUS, PYTHON, INSIDE)
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Something has to say which CUDA it is."""
@@ -93,7 +99,7 @@ class GpuArchitecture(Step):
     """The job's CUDA still runs on these GPUs: CUDA 13 does not know a V100."""
 
     name = "gpu architecture"
-    probes = (GPUS, PYTHON, GPU_REPORT)
+    probes = (GPUS, PYTHON, INSIDE, GPU_REPORT)
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Something has to say which CUDA it is."""
