@@ -8,8 +8,6 @@ from typing import Any
 
 from tests.e2e.cluster import Cluster
 
-RUNS = ".clusterkit/{host}/runs/{run_id}"
-
 
 def newest_run(cluster: Cluster) -> str:
     """The id of the run that was started last from here (ids sort by time)."""
@@ -45,3 +43,13 @@ def wait_until_ended(cluster: Cluster, hosts: tuple[str, ...], limit: float = 60
 def running_there(cluster: Cluster, host: str) -> list[str]:
     """The command lines on one host that belong to a run (its marker, or the agent's file)."""
     return [" ".join(argv) for where, argv in cluster.marked() if where == host]
+
+
+def all_gone_on(cluster: Cluster, host: str, limit: float = 10.0) -> bool:
+    """True once nothing of a run is left on this host, whatever the others do."""
+    end = time.monotonic() + limit
+    while running_there(cluster, host):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
