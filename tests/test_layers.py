@@ -57,6 +57,7 @@ LAYERS = (
 DEPTH = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}
 APART = {"node", "sandbox"}
 
+
 SSH_LIBRARIES = {"fabric", "paramiko", "invoke"}
 SLOW_LIBRARIES = {*SSH_LIBRARIES, "jinja2", "yaml", "pathspec", "dotenv"}
 TERMINAL = {"print", "sys.stdout.write", "sys.stdout.buffer.write", "sys.stderr.write", "typer.echo"}
@@ -236,3 +237,11 @@ def test_every_form_of_import_is_seen(source: str, module: str) -> None:
 def test_an_import_for_types_alone_is_told_apart() -> None:
     typed, real = imports_of(Path("plan.py"), "if TYPE_CHECKING:\n    import a\nelse:\n    import b\n")
     assert (typed.for_types, real.for_types) == (True, False)
+
+
+def test_every_room_is_in_the_page() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {
+        path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert not sorted(room for room in rooms if not room.startswith("__") and f"`{room}" not in page)
