@@ -155,13 +155,16 @@ def _facts(
     order: Order, remotes: Mapping[str, Remote], forks: int, cancel: threading.Event, tell: Tell, run_id: str
 ) -> dict[str, Facts]:
     waiting = [each.alias for each in order.members]
+    # What a plan is made of, and what the checks read.
+    read_by_checks = steps.probes(steps.chosen(steps.LAUNCH))
+    asked = tuple({probe.name: probe for probe in (*LAUNCH, *read_by_checks)}.values())
 
     def done(alias: str) -> None:
         waiting.remove(alias)
         tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
 
     def one(settings: Settings) -> Facts:
-        return gather(remotes[settings.alias], settings, LAUNCH, timeout=order.timeout)
+        return gather(remotes[settings.alias], settings, asked, timeout=order.timeout)
 
     tell(Event("progress", run_id, {"doing": "reading the hosts", "waiting": list(waiting)}))
     jobs = {each.alias: each for each in order.members}

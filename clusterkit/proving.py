@@ -1,7 +1,7 @@
 """Use case: everything that only shows between the hosts, after each host was read and brought to its state.
 
     connect proof, path, round trips (and bandwidth)   between/proof.py
-    a token on every shared mount                      between/token.py
+    a token on every shared mount, and a write test    between/token.py, between/writes.py
     the vote on what should be equal                   between/vote.py
     a small all-reduce                                 smoke.py
 
@@ -118,9 +118,9 @@ def _tokens(
             Finding(SHARED_MOUNT, "skipped", detail=f"{path}: --check writes nothing") for path in declared
         )
     mounts = shared_paths(reading.fleet, target.hosts)
-    return between.share(
-        mounts, members, remotes, doing, interrupts.cancel, between.Manner(forks=wanted.forks)
-    )
+    written = between.write(mounts, reading.fleet, remotes, doing, interrupts.cancel, wanted.forks)
+    manner = between.Manner(forks=wanted.forks)
+    return written + between.share(mounts, members, remotes, doing, interrupts.cancel, manner)
 
 
 def _smoke(

@@ -3,6 +3,7 @@
 prove   every pair connects, the path carries the MTU, round trips, bandwidth
 vote    what should be equal everywhere, and who is odd
 share   what one host writes on a shared mount is read by all
+write   the login and the container's user can write there
 """
 
 from clusterkit.between.blame import Blame, Blocked
@@ -11,6 +12,7 @@ from clusterkit.between.proof import Options, Proof, prove
 from clusterkit.between.rules import blame
 from clusterkit.between.token import Manner, share
 from clusterkit.between.vote import Groups, VoteEntry, groups_of, vote
+from clusterkit.between.writes import write
 
 __all__ = [
     "Blame",
@@ -26,4 +28,5 @@ __all__ = [
     "prove",
     "share",
     "vote",
+    "write",
 ]

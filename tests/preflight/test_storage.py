@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from clusterkit import between
+from clusterkit.facts import Facts
 from clusterkit.inventory.model import Settings
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec
+from clusterkit.steps import Fleet
 from tests.e2e.cluster import Cluster, Finished
 from tests.preflight import nfs
 from tests.preflight.faults import do, told
@@ -117,15 +119,22 @@ def test_it_is_mounted_kept_proved_and_taken_back(storage: Storage) -> None:
     for words in (("--check",), ()):
         code, said = storage.preflight(*words)
         assert (code, status(said, "mounts")) == (3, dict.fromkeys(CLIENTS, "pending"))
+        assert status(said, "mounts at boot") == dict.fromkeys(CLIENTS, "pending")
         assert {host: nfs.on_disk(sandbox, host) for host in CLIENTS} == files
         assert {host: nfs.mounted(sandbox, host) for host in CLIENTS} == mounts
 
     code, said = storage.preflight("--yes")
-    assert status(said, "mounts") == dict.fromkeys(CLIENTS, "changed")
+    for name in ("mounts", "mounts at boot"):
+        assert status(said, name) == dict.fromkeys(CLIENTS, "changed")
     assert status(said, "storage writable") == dict.fromkeys(CLIENTS, "ok")
     token = next(each for each in said["between"] if each["name"] == "shared mount")
     assert token["status"] == "ok"
     assert f"{PATH}: written by node02, read by 2 others within " in token["detail"]
+    writes = next(each for each in said["between"] if each["name"] == "write test")
+    assert (writes["status"], writes["detail"]) == (
+        "ok",
+        f"{PATH}: written, read back and removed on 3 hosts",
+    )
     line = (
         f"{storage.server}:/a {PATH} nfs vers=3,_netdev,nofail,x-clusterkit,x-clusterkit.made=2,"
         "x-clusterkit.newline 0 0\n"
@@ -152,7 +161,8 @@ def test_it_is_mounted_kept_proved_and_taken_back(storage: Storage) -> None:
     )
     code, said = storage.preflight("--check")
     assert status(said, "mount source") == dict.fromkeys(CLIENTS, "ok")
-    assert status(said, "mounts") == {**dict.fromkeys(CLIENTS, "ok"), "node02": "pending"}
+    assert status(said, "mounts") == dict.fromkeys(CLIENTS, "ok")
+    assert status(said, "mounts at boot") == {**dict.fromkeys(CLIENTS, "ok"), "node02": "pending"}
     storage.declare("a")
     do(sandbox, "node02", "sed -i '$d' /etc/hosts")
     code, said = storage.preflight("--yes")
@@ -274,6 +284,33 @@ def test_different_exports_on_one_path_are_named(storage: Storage) -> None:
     assert f"{PATH} is {server}:/b on node02 and {server}:/a on node03" in found[0].detail
     for export in ("a", "b"):
         assert told(sandbox, SERVER, f"ls -A /export/{export}") == ""
+
+
+def test_what_only_writing_shows_is_named(storage: Storage) -> None:
+    sandbox, hosts = storage.sandbox, ("node02", "node03")
+    for host in hosts:
+        do(sandbox, host, f"mkdir -p {PATH}; mount -t nfs {storage.server}:/b {PATH}")
+    fleet = Fleet(
+        {host: Settings(host, host) for host in hosts},
+        {host: Facts(host, {"storage_access": {}}) for host in hosts},
+    )
+
+    def write() -> list[tuple[str, str, str]]:
+        mounts = {PATH: dict.fromkeys(hosts, "nas:/b")}
+        remotes = nfs.entered(sandbox, hosts)
+        found = between.write(mounts, fleet, remotes, lambda what, waiting: None, threading.Event())
+        return [(each.status, each.source, each.detail) for each in found]
+
+    assert write() == [("ok", "", f"{PATH}: written, read back and removed on 2 hosts")]
+    do(sandbox, SERVER, "head -c 16k /dev/zero >/export/b/fill; mount -o remount,size=16k /export/b")
+    try:
+        # What is said about why is the client's: a kernel says "No space left on device".
+        found = [(state, host, text.rpartition(": ")[0]) for state, host, text in write()]
+        said = "this login cannot write to {} on {}"
+        assert found == [("failed", host, said.format(PATH, host)) for host in hosts]
+    finally:
+        do(sandbox, SERVER, "mount -o remount,size=50% /export/b")
+    assert told(sandbox, SERVER, "ls -A /export/b") == "fill\n"
 
 
 def test_a_mount_in_use_stays_and_its_user_is_named(storage: Storage) -> None:

@@ -1,12 +1,12 @@
 """Shared storage: programs, server, what is mounted where, as declared, for whom, and alike on all hosts.
 
-Only `Mounts` changes a host (docs/preflight-storage.md).
+Only `Mounts` and `MountsAtBoot` change a host (docs/preflight-storage.md).
 """
 
 from clusterkit.steps.storage.agreeing import SameData, SameStorage
 from clusterkit.steps.storage.asdeclared import MountOptions, StorageSpace
 from clusterkit.steps.storage.declared import shared_paths
-from clusterkit.steps.storage.mounting import Mounts
+from clusterkit.steps.storage.mounting import Mounts, MountsAtBoot
 from clusterkit.steps.storage.programs import MountPrograms
 from clusterkit.steps.storage.server import StorageServer
 from clusterkit.steps.storage.source import MountSource
@@ -17,6 +17,7 @@ STEPS = (
     StorageServer(),
     MountSource(),
     Mounts(),
+    MountsAtBoot(),
     MountOptions(),
     StorageWritable(),
     StorageSpace(),

@@ -1,9 +1,11 @@
-"""The mounts themselves, now and after a reboot: the only step here that changes a host."""
+"""The mounts themselves, now and after a reboot: what preflight changes for shared storage."""
 
 from __future__ import annotations
 
+from shlex import quote
+
 from clusterkit.inventory.model import Mount
-from clusterkit.steps.engine import Change, Fleet, State
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State
 from clusterkit.steps.storage import changing, fstab
 from clusterkit.steps.storage.base import StorageStep
 from clusterkit.steps.storage.declared import (
@@ -22,13 +24,8 @@ from clusterkit.steps.storage.identity import is_declared, is_mounted
 _UNREADABLE = "unreadable"
 
 
-class Mounts(StorageStep):
-    """What is declared is mounted, and stands in /etc/fstab: in our marked line, or in one of the host's own.
-
-    Where another check has found why something cannot be mounted, that is all there is to say.
-    """
-
-    name = "mounts"
+class _Mounting(StorageStep):
+    """Where another check has found why something cannot be mounted, that is all there is to say."""
 
     def skip(self, host: str, fleet: Fleet) -> str:
         reason = super().skip(host, fleet)
@@ -36,65 +33,92 @@ class Mounts(StorageStep):
             return "nothing can be mounted before what the other checks say is mended"
         return reason
 
+
+class Mounts(_Mounting):
+    """What is declared is mounted."""
+
+    name = "mounts"
+    tags = frozenset({LAUNCH})
+
     def desired(self, host: str, fleet: Fleet) -> State:
-        wanted: dict[str, bool | str] = {}
-        for mount in _possible(host, fleet):
-            wanted |= {_mounted(mount): True, _in_fstab(mount): fstab.entry(mount)}
-        return wanted
+        return {mount.path: True for mount in _possible(host, fleet)}
+
+    def actual(self, host: str, fleet: Fleet) -> State:
+        found = facts_of(host, fleet).mounts
+        return {mount.path: is_mounted(mount, found[mount.path]) for mount in _possible(host, fleet)}
+
+    def fix(self, change: Change) -> list[str]:
+        found, lines = facts_of(change.host, change.fleet).mounts, list[str]()
+        for mount in _missing(change):
+            inside = above(mount, change.settings) is not None
+            lines += changing.mount(mount, found[mount.path].missing, inside=inside)
+        return lines
+
+    def undo(self, host: str, fleet: Fleet) -> list[str]:
+        """Every line of ours with its mount, whether the inventory still declares it or not."""
+        return changing.take_back(fstab.marked(facts_of(host, fleet).fstab or ()))
+
+    def explain(self, change: Change) -> str:
+        return "; ".join(f"{mount.source} is not mounted on {mount.path}" for mount in _missing(change))
+
+    def hint(self, change: Change) -> str:
+        return "clusterkit preflight mounts it"
+
+
+class MountsAtBoot(_Mounting):
+    """What is declared stands in /etc/fstab: in our marked line, or in one of the host's own.
+
+    Ours is written once the mount has come about, so that a mistake in the inventory is in no table.
+    """
+
+    name = "mounts at boot"
+
+    def desired(self, host: str, fleet: Fleet) -> State:
+        return {mount.path: fstab.entry(mount) for mount in _possible(host, fleet)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """Somebody else's line that mounts the same counts as the declared one."""
         facts = facts_of(host, fleet)
-        found: dict[str, bool | str | None] = {}
+        found: dict[str, str | None] = {}
         for mount in _possible(host, fleet):
             seen, line = facts.mounts[mount.path], line_for(mount, facts)
-            found[_mounted(mount)] = is_mounted(mount, seen)
             if facts.fstab is None:
-                found[_in_fstab(mount)] = _UNREADABLE
+                found[mount.path] = _UNREADABLE
             elif line is None:
-                found[_in_fstab(mount)] = None
+                found[mount.path] = None
             elif MARK not in line.options and is_declared(mount, line, seen):
-                found[_in_fstab(mount)] = fstab.entry(mount)
+                found[mount.path] = fstab.entry(mount)
             else:
-                found[_in_fstab(mount)] = fstab.entry_of(line)
+                found[mount.path] = fstab.entry_of(line)
         return found
 
     def fix(self, change: Change) -> list[str]:
         facts = facts_of(change.host, change.fleet)
-        if facts.fstab is None:
-            return []
-        lines: list[str] = []
-        newline = facts.newline
-        for mount in _possible(change.host, change.fleet):
+        newline, lines = facts.newline, list[str]()
+        for mount in _missing(change) if facts.fstab is not None else []:
             seen, line = facts.mounts[mount.path], line_for(mount, facts)
-            inside = above(mount, change.settings) is not None
-            if _mounted(mount) in change.keys:
-                lines += changing.mount(mount, seen.missing, inside=inside)
-            if _in_fstab(mount) in change.keys:
-                made = 0 if inside else seen.missing
-                if line is not None and MARK in line.options:
-                    lines += changing.correct(line, mount, made)
-                else:
-                    found = seen.mounted is not None
-                    lines += changing.remember(mount, fstab.Marks(made, found, newline=not newline))
-                    newline = True
+            if seen.mounted is None:
+                why = quote(f"{mount.path} is not mounted, so /etc/fstab is left as it is")
+                lines.append(f"mountpoint -q {quote(mount.path)} || {{ echo {why}; exit 1; }}")
+            made = 0 if above(mount, change.settings) else seen.missing
+            if line is not None and MARK in line.options:
+                lines += changing.correct(line, mount, made)
+            else:
+                found = seen.mounted is not None
+                lines += changing.remember(mount, fstab.Marks(made, found, newline=not newline))
+                newline = True
         return lines
 
-    def undo(self, host: str, fleet: Fleet) -> list[str]:
-        """Every line of ours, whether the inventory still declares it or not."""
-        return changing.take_back(fstab.marked(facts_of(host, fleet).fstab or ()))
-
     def explain(self, change: Change) -> str:
-        return "; ".join(
-            _words(mount, change) for mount in _possible(change.host, change.fleet) if _words(mount, change)
-        )
+        return "; ".join(_kept(path, change.actual[path]) for path in change.keys)
 
     def hint(self, change: Change) -> str:
-        return (
-            f"chmod 644 /etc/fstab on {change.host}"
-            if facts_of(change.host, change.fleet).fstab is None
-            else ""
-        )
+        unreadable = _UNREADABLE in change.actual.values()
+        return f"as root on {change.host}: chmod 644 /etc/fstab" if unreadable else ""
+
+
+def _missing(change: Change) -> list[Mount]:
+    return [mount for mount in _possible(change.host, change.fleet) if mount.path in change.keys]
 
 
 def _possible(host: str, fleet: Fleet) -> list[Mount]:
@@ -115,24 +139,9 @@ def _possible(host: str, fleet: Fleet) -> list[Mount]:
     return found
 
 
-def _mounted(mount: Mount) -> str:
-    return f"{mount.path} mounted"
-
-
-def _in_fstab(mount: Mount) -> str:
-    return f"{mount.path} in /etc/fstab"
-
-
-def _words(mount: Mount, change: Change) -> str:
-    parts = []
-    if _mounted(mount) in change.keys:
-        parts.append(f"{mount.source} is not mounted on {mount.path}")
-    if _in_fstab(mount) in change.keys:
-        there = change.actual[_in_fstab(mount)]
-        if there is None:
-            parts.append(f"{mount.path} is not in /etc/fstab")
-        elif there == _UNREADABLE:
-            parts.append("this login may not read /etc/fstab")
-        else:
-            parts.append(f"{mount.path} is in /etc/fstab as {there}")
-    return ", ".join(parts)
+def _kept(path: str, there: object) -> str:
+    if there is None:
+        return f"{path} is not in /etc/fstab"
+    if there == _UNREADABLE:
+        return "this login may not read /etc/fstab"
+    return f"{path} is in /etc/fstab as {there}"

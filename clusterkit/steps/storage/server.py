@@ -5,7 +5,7 @@ from __future__ import annotations
 from clusterkit.inventory.model import Mount
 from clusterkit.probes.storage import LIMIT_S, MountFacts
 from clusterkit.probes.storage.servers import Server, server_of
-from clusterkit.steps.engine import Change, Fleet, State
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State
 from clusterkit.steps.storage.base import StorageStep
 from clusterkit.steps.storage.declared import ANSWERS, answer, facts_of, mounts
 
@@ -14,6 +14,7 @@ class StorageServer(StorageStep):
     """What is mounted answers, and where nothing is mounted yet the server does. Asked with a time limit."""
 
     name = "storage server"
+    tags = frozenset({LAUNCH})
 
     def desired(self, host: str, fleet: Fleet) -> State:
         return {mount.path: ANSWERS for mount in mounts(fleet.members[host])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.inventory.model import Mount
-from clusterkit.steps.engine import Change, Fleet, State
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State
 from clusterkit.steps.storage.base import StorageStep
 from clusterkit.steps.storage.declared import facts_of, line_for, mounts, obstacle
 from clusterkit.steps.storage.fstab import MARK
@@ -13,6 +13,7 @@ class MountSource(StorageStep):
     """On each path lies what was declared, or nothing. Never mended: somebody may use it."""
 
     name = "mount source"
+    tags = frozenset({LAUNCH})
 
     def desired(self, host: str, fleet: Fleet) -> State:
         return {mount.path: _declared(mount) for mount in mounts(fleet.members[host])}
