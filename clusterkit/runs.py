@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from clusterkit.errors import NotFound
+from clusterkit.errors import ClusterkitError, NotFound
 from clusterkit.inventory.model import Settings
 
 SCHEMA = 1
@@ -125,15 +125,20 @@ class RunStore:
         self.directory = directory
 
     def save(self, record: RunRecord) -> None:
-        """Write the record; directories are made private (0700), the file too (0600)."""
+        """Write the record; directories are made private (0700), the file too (0600).
+
+        Raises ClusterkitError where that cannot be done; the record that was there before stays.
+        """
         folder = self.folder(record.run_id)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "logs").mkdir(mode=0o700, exist_ok=True)
-        text = json.dumps(_document(record), indent=1)
-        beside = folder / f".run.json.{os.getpid()}"
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-        beside.replace(folder / "run.json")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / "logs").mkdir(mode=0o700, exist_ok=True)
+            _replace(folder / "run.json", json.dumps(_document(record), indent=1))
+        except OSError as error:
+            raise ClusterkitError(
+                f"the run cannot be recorded in {folder}: {error.strerror}",
+                "make room or mend the permissions there, or set XDG_STATE_HOME to another directory",
+            ) from error
 
     def folder(self, run_id: str) -> Path:
         """The directory of one run."""
@@ -189,6 +194,18 @@ class RunStore:
 
     def _read(self, run_id: str) -> RunRecord:
         return _record(json.loads((self.folder(run_id) / "run.json").read_text()))
+
+
+def _replace(path: Path, text: str) -> None:
+    """The file holds the text, or what it held before. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _known_runs(known: Sequence[str]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from clusterkit.errors import NotFound
+from clusterkit.errors import ClusterkitError, NotFound
 from clusterkit.inventory.model import Secret, Settings
 from clusterkit.runs import NodeRecord, RunRecord, RunStore, iso, new_run_id, reach, state_directory
 
@@ -38,6 +39,23 @@ def test_no_password_is_recorded_and_the_file_is_private(tmp_path: Path) -> None
     assert "canary-secret" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_record_that_cannot_be_written_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    store.save(record())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ClusterkitError, match=r"cannot be recorded in .*: No space left on device") as caught:
+        store.save(replace(record(), script="other.py"))
+    assert "XDG_STATE_HOME" in caught.value.hint
+    assert store.load("abcd").script == "train.py"
+    assert sorted(path.name for path in store.folder(record().run_id).iterdir()) == ["logs", "run.json"]
 
 
 def test_todays_inventory_gives_the_password_back() -> None:
