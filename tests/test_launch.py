@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted, Unreachable
 from clusterkit.events import Event
-from clusterkit.launch import take_back
 from clusterkit.remote.protocol import Result, Stream
 from clusterkit.runs import NodeRecord, RunRecord
+from clusterkit.staging import take_back
 
 NODES = tuple(
     NodeRecord(f"gpu{n}", n, f"10.0.0.{n}", (n,), "python3", f"/r{n}/run-1", "/w", f"/r{n}/run-1/logs", {})

@@ -19,8 +19,8 @@ LAYERS = (
     {"__main__"},
     {"cli", "report"},
     {
-        *{"between", "fleet", "follow", "launch", "logs", "observe", "paced", "preflight", "prepare"},
-        *{"proving", "reset"},
+        *{"between", "fleet", "follow", "job", "launch", "logs", "observe", "paced", "preflight", "prepare"},
+        *{"proving", "reset", "staging"},
         *{"smoke", "status", "stop", "watch"},
     },
     {
