@@ -27,7 +27,6 @@ class Watch:
         self.record = record
         self.observed: dict[str, Observed] = {node.host: Observed(None) for node in record.nodes}
         self.finished: set[str] = set()
-        self.incomplete: dict[str, str] = {}
         self._logs = logs
         self._lines = Lines()
         self._told: set[tuple[str, str]] = set()
@@ -91,7 +90,6 @@ class Watch:
             try:
                 self._logs.write(file, int(frame.header["offset"]), frame.payload)
             except OSError as error:
-                self.incomplete[file] = error.strerror or str(error)
                 self._once(
                     "notice",
                     f"disk {error.errno}",
