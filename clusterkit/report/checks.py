@@ -20,7 +20,8 @@ def exceptions(verdicts: Sequence[Verdict]) -> list[tuple[str, str | None]]:
             )
     lines: list[tuple[str, str | None]] = []
     for (status, name, detail, hint), hosts in groups.items():
-        lines.append((f"{fold(hosts)}: {name} {status}: {detail}", _COLOURS.get(status)))
+        words = f"{name} {status}: {detail}" if detail else f"{name} {status}"
+        lines.append((f"{fold(hosts)}: {words}", _COLOURS.get(status)))
         if hint:
             lines.append((f"  → {hint}", None))
     return lines
