@@ -21,7 +21,6 @@ PACKAGES = (
     *("libnfs13", "libfuse2", "python3-fusepy"),
 )
 SERVER = "node01"
-CLIENTS = ("node02", "node03", "node04")
 EXPORTS = {"a": "no_root_squash", "b": "no_root_squash", "squashed": "root_squash"}
 
 _HELPER = Path(__file__).with_name("mount_nfs.py").read_text()
@@ -69,7 +68,7 @@ def prepare(sandbox: Sandbox) -> None:
     do(sandbox, SERVER, f"mkdir -p /var/run/ganesha /var/lib/nfs/ganesha /run/rpcbind\n{_DIRECTORIES}")
     start(sandbox)
     if not _kernel_mounts_nfs():
-        for host in CLIENTS:
+        for host in sandbox.hosts:
             do(sandbox, host, "chmod 755 /sbin/mount.nfs /sbin/mount.nfs4")
 
 

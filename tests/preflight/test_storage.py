@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,15 +15,14 @@ from clusterkit.inventory.model import Settings
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec
 from clusterkit.steps import Fleet
-from tests.e2e.cluster import Cluster, Finished
 from tests.preflight import nfs
 from tests.preflight.faults import do, told
-from tests.preflight.nfs import CLIENTS, SERVER
+from tests.preflight.nfs import SERVER
+from tests.preflight.storage import PATH, Storage, check, needed, status
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parent.parent.parent
-PATH = "/mnt/shared/data"
+CLIENTS = ("node02", "node03", "node04")
 # A table of mounts as it often is: comments, blanks, tabs, a last line that does not end.
 FSTAB = "# /etc/fstab: static file system information.\n\n/dev/vdz9\t/scratch  ext4\tnoauto 0 0"
 # What a whole preflight of three hosts may take on a machine that does other things too, and what waiting for
@@ -35,62 +30,10 @@ FSTAB = "# /etc/fstab: static file system information.\n\n/dev/vdz9\t/scratch  e
 BOUND_S = 60.0
 
 
-class Storage:
-    """The clients' inventory with one mount, and the commands."""
-
-    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "project").mkdir()
-        self.sandbox = sandbox
-        self.cluster = Cluster(sandbox, folder / "project")
-        self.inventory = folder / "cluster.ini"
-        self.server = sandbox.addresses(SERVER)[0]
-        self.declare("a")
-
-    def declare(self, export: str, *, only: str = "", **variables: str) -> None:
-        """Every client mounts this export; `only` that host does."""
-        nfs_variables = f'nfs_source={self.server}:/{export} nfs_path={PATH} nfs_options="vers=3"'
-        more = "".join(f" {name}={value}" for name, value in variables.items())
-        lines = []
-        for line in self.sandbox.inventory.read_text().splitlines():
-            host = line.split(" ")[0]
-            if host == SERVER:
-                continue
-            if host in CLIENTS and " " in line:
-                there = nfs_variables if only in ("", host) else nfs_variables.replace(f":/{export}", ":/a")
-                line = f"{line} {there}{more}"
-            lines.append(line)
-        self.inventory.write_text("\n".join(lines) + "\n")
-
-    def preflight(self, *words: str) -> tuple[int, dict[str, Any]]:
-        """Exit code and document."""
-        ended = self.cluster.run("preflight", str(self.inventory), "--json", *words, limit=240)
-        assert ended.out, ended.err
-        return ended.code, json.loads(ended.out)
-
-    def reset(self) -> Finished:
-        return self.cluster.run("reset", str(self.inventory), "--yes", limit=240)
-
-
-def check(document: dict[str, Any], host: str, name: str) -> dict[str, Any]:
-    return dict(next(each for each in document["hosts"][host]["checks"] if each["name"] == name))
-
-
-def status(document: dict[str, Any], name: str) -> dict[str, str]:
-    return {host: check(document, host, name)["status"] for host in document["hosts"]}
-
-
 @pytest.fixture(scope="module")
 def sandbox(make_sandbox: Callable[[SandboxSpec], Sandbox]) -> Sandbox:
     """A server and three clients."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "debian-packages", "the test of shared storage", *nfs.PACKAGES],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip(done.stderr.strip() or "there is no /dev/fuse")
+    needed()
     files = {**nfs.files(), "/etc/fstab": FSTAB}
     made = make_sandbox(SandboxSpec.of(4, name="pf-storage", python=(sys.executable,), files=files))
     nfs.prepare(made)

@@ -82,6 +82,11 @@ def test_options_that_matter(declared: str, differs: list[tuple[str, str]]) -> N
     assert differing(declared, KERNEL) == differs
 
 
+def test_what_nobody_declares_is_writable_and_hard() -> None:
+    assert differing("vers=4.2", ("ro", "vers=4.2", "soft")) == [("rw", "ro"), ("hard", "soft")]
+    assert differing("ro,soft", ("rw", "ro", "soft")) == []
+
+
 def test_what_is_not_shown_is_not_compared() -> None:
     assert differing("hard,vers=4.2,proto=tcp", ("rw", "user_id=0", "allow_other")) == []
 

@@ -114,7 +114,9 @@ class MountsAtBoot(_Mounting):
 
     def hint(self, change: Change) -> str:
         unreadable = _UNREADABLE in change.actual.values()
-        return f"as root on {change.host}: chmod 644 /etc/fstab" if unreadable else ""
+        if unreadable:
+            return f"as root on {change.host}: chmod 644 /etc/fstab"
+        return "clusterkit preflight writes it"
 
 
 def _missing(change: Change) -> list[Mount]:

@@ -15,6 +15,7 @@ _FAMILIES: tuple[tuple[str, ...], ...] = (
 )
 # NFS always shows one of these; another file system, and NFS through FUSE, shows none.
 _SHOWN_FAMILIES: tuple[tuple[str, ...], ...] = (("hard", "soft", "softerr"),)
+_IMPLIED = (_FAMILIES[0], *_SHOWN_FAMILIES)
 _SAME_NAME = {"nfsvers": "vers"}
 _VALUES = ("vers", "proto", "sec")
 
@@ -22,10 +23,12 @@ _VALUES = ("vers", "proto", "sec")
 def differing(declared: str, actual: Sequence[str]) -> list[tuple[str, str]]:
     """(wanted, what holds instead) for each declared option that does not hold.
 
-    Sizes and times are left out: client and server agree on them. So is what only tells the host's own tools
-    something (`_netdev`, `nofail`, `bg`, `x-…`). A FUSE program sets nosuid and nodev by itself.
+    What nobody declares otherwise is `rw`, and `hard` (a soft NFS mount loses writes). Sizes and times are
+    left out: client and server agree on them. So is what is for the host's own tools (`_netdev`, `nofail`,
+    `bg`, `x-…`). A FUSE program sets nosuid and nodev by itself.
     """
     wanted = [option for option in declared.split(",") if option]
+    wanted += [family[0] for family in _IMPLIED if not set(family) & set(wanted)]
     found = [_flag(option, actual) or _value(option, actual) for option in wanted]
     return [(option, other) for option, other in zip(wanted, found, strict=True) if other]
 
