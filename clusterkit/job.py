@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
-from clusterkit.events import Event
-from clusterkit.follow import Following, deadline
-from clusterkit.gathered import GatheredLogs
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import NodeRecord, RunRecord, RunStore
+from clusterkit.runs.events import Event
+from clusterkit.runs.follow import Following, deadline
+from clusterkit.runs.gathered import GatheredLogs
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
+from clusterkit.runs.watch import LAUNCHER, Tell, Watch
 from clusterkit.staging import Manner
-from clusterkit.watch import LAUNCHER, Tell, Watch
 
 # How long the nodes may take to find each other before anything starts; the supervisors' own gate is as long.
 GATE_S = 30.0

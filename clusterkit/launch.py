@@ -16,15 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted, named
-from clusterkit.events import Event
 from clusterkit.interrupts import Interrupts
 from clusterkit.job import Job, NeverStarted
 from clusterkit.prepare import Prepared
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import NodeRecord, RunRecord, RunStore, reach
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore, reach
+from clusterkit.runs.status import Observed, document
+from clusterkit.runs.watch import Tell
 from clusterkit.staging import Manner, stage, take_back
-from clusterkit.status import Observed, document
-from clusterkit.watch import Tell
 
 __all__ = ["Manner", "launch"]
 

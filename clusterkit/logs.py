@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clusterkit.follow import Following, Frame, deadline
-from clusterkit.gathered import GatheredLogs
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import ENDED, NodeRecord, RunRecord, RunStore
-from clusterkit.watch import Tell, Watch
+from clusterkit.runs.follow import Following, Frame, deadline
+from clusterkit.runs.gathered import GatheredLogs
+from clusterkit.runs.record import ENDED, NodeRecord, RunRecord, RunStore
+from clusterkit.runs.watch import Tell, Watch
 
 # A host that says nothing for this long while its logs are read is left out, and named.
 READ_LIMIT_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 from clusterkit.errors import CommandFailed, HostError
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import NodeRecord, RunRecord
-from clusterkit.status import Observed, document
+from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.status import Observed, document
 from clusterkit.sync import agent_script
 
 

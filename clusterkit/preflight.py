@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from clusterkit import steps, topology
+from clusterkit import steps
 from clusterkit.errors import HostError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.paced import Paced
+from clusterkit.planning import topology
 from clusterkit.probes import LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote

@@ -11,23 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clusterkit import envfile, plan, steps, topology
-from clusterkit.environment import Wishes, firewall, refuse_overrides
+from clusterkit import steps
 from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
-from clusterkit.events import Event
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
-from clusterkit.places import Home
-from clusterkit.plan import Plan, Request, Timeouts
+from clusterkit.planning import envfile, plan, topology
+from clusterkit.planning.environment import Wishes, firewall, refuse_overrides
+from clusterkit.planning.places import Home
+from clusterkit.planning.plan import Plan, Request, Timeouts
+from clusterkit.planning.topology import Topology
 from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import new_run_id
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import new_run_id
+from clusterkit.runs.watch import Tell
 from clusterkit.steps import Verdict
 from clusterkit.sync import Manifest, collect, sync_name, sync_root
 from clusterkit.sync.roots import script_in
-from clusterkit.topology import Topology
-from clusterkit.watch import Tell
 
 
 @dataclass(frozen=True)

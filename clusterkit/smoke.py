@@ -18,16 +18,16 @@ from typing import Any
 
 from clusterkit import smoke_job
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted
-from clusterkit.events import Event
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
-from clusterkit.plan import NodePlan, Timeouts
+from clusterkit.planning.plan import NodePlan, Timeouts
 from clusterkit.preflight import Doing, Finding
 from clusterkit.prepare import Order, Prepared, prepare
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import RunStore
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import RunStore
 from clusterkit.staging import remove
 
 NAME = "smoke"

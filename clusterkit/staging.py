@@ -10,14 +10,14 @@ from typing import Any
 
 from clusterkit import agent
 from clusterkit.errors import ClusterkitError, CommandFailed, FleetError, HostError, Unreachable
-from clusterkit.events import Event
-from clusterkit.plan import NodePlan
+from clusterkit.planning.plan import NodePlan
 from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import NodeRecord, RunRecord
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.watch import Tell
 from clusterkit.sync import bootstrap, removal, send
-from clusterkit.watch import Tell
 
 CLEANUP_TIMEOUT_S = 20.0
 

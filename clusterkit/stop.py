@@ -12,7 +12,7 @@ from clusterkit.errors import CommandFailed, HostError
 from clusterkit.observe import observe
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs import ENDED, NodeRecord, RunRecord, RunStore
+from clusterkit.runs.record import ENDED, NodeRecord, RunRecord, RunStore
 from clusterkit.sync import agent_script
 
 # What is left to say of a run of which no node had a last word, and of which nothing is left.

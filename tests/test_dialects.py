@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.dialects import Call, for_version, table
 from clusterkit.errors import InputError
+from clusterkit.planning.dialects import Call, for_version, table
 
 CALL = Call(
     master="10.0.0.1:29401",

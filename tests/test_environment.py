@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from clusterkit import envfile
-from clusterkit.environment import MASK, Environment, Wishes, firewall, masked
 from clusterkit.errors import InputError, NotFound
 from clusterkit.inventory.model import PortRange, Secret
-from clusterkit.topology import Node, Topology
-from clusterkit.variables import OVERRIDES, is_proxy, kept_names
+from clusterkit.planning import envfile
+from clusterkit.planning.environment import MASK, Environment, Wishes, firewall, masked
+from clusterkit.planning.topology import Node, Topology
+from clusterkit.planning.variables import OVERRIDES, is_proxy, kept_names
 
 NODES = (
     Node("gpu01", 0, "10.0.0.1", "eth1", (0, 1), (0, 1), "python3"),

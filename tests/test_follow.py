@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from clusterkit.errors import CommandFailed, HostTimeout, Unreachable
-from clusterkit.follow import Following, Frame, FrameReader
 from clusterkit.remote.protocol import Result, Stream
-from clusterkit.runs import NodeRecord
+from clusterkit.runs.follow import Following, Frame, FrameReader
+from clusterkit.runs.record import NodeRecord
 
 NODE = NodeRecord("gpu1", 0, "10.0.0.1", (0, 1), "python3", "/run", "/work", "/logs", {})
 

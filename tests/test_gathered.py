@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.gathered import LONGEST_LINE, GatheredLogs, Lines, tail_offset
+from clusterkit.runs.gathered import LONGEST_LINE, GatheredLogs, Lines, tail_offset
 
 
 def test_two_writers_of_the_same_bytes_leave_each_byte_once(tmp_path: Path) -> None:

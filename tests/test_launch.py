@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted, Unreachable
-from clusterkit.events import Event
 from clusterkit.remote.protocol import Result, Stream
-from clusterkit.runs import NodeRecord, RunRecord
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import NodeRecord, RunRecord
 from clusterkit.staging import take_back
 
 NODES = tuple(

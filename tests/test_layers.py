@@ -19,38 +19,10 @@ LAYERS = (
     {"__main__"},
     {"cli", "report"},
     {
-        *{"between", "fleet", "follow", "job", "launch", "logs", "observe", "paced", "preflight", "prepare"},
-        *{"proving", "reset", "staging"},
-        *{"smoke", "status", "stop", "watch"},
+        *{"between", "fleet", "job", "launch", "logs", "observe", "paced", "preflight", "prepare", "proving"},
+        *{"reset", "smoke", "staging", "stop"},
     },
-    {
-        *{
-            "addresses",
-            "agent",
-            "devices",
-            "dialects",
-            "envfile",
-            "environment",
-            "events",
-            "gathered",
-            "interrupts",
-            "places",
-        },
-        *{
-            "plan",
-            "planned",
-            "ports",
-            "runs",
-            "selection",
-            "smoke_job",
-            "steps",
-            "sync",
-            "tables",
-            "templating",
-            "topology",
-            "variables",
-        },
-    },
+    {"agent", "interrupts", "planning", "runs", "smoke_job", "steps", "sync", "tables"},
     {"facts", "probes"},
     {"remote", "inventory", "errors"},
 )
@@ -118,7 +90,7 @@ def modules_of(node: ast.Import | ast.ImportFrom, package: tuple[str, ...]) -> l
         return [alias.name for alias in node.names]
     above = package[: len(package) - node.level + 1] if node.level else ()
     base = ".".join((*above, *filter(None, [node.module])))
-    # `from clusterkit import plan` means the module plan; `from clusterkit.plan import Plan` too.
+    # `from clusterkit import plan` means the module plan; `from clusterkit.planning.plan import Plan` too.
     return [f"{base}.{alias.name}" for alias in node.names] if base == "clusterkit" else [base]
 
 

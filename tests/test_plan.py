@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from clusterkit import places, plan
-from clusterkit.environment import Wishes, firewall
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import PortRange, Secret, Settings
-from clusterkit.places import Home
-from clusterkit.topology import Node, Topology
+from clusterkit.planning import places, plan
+from clusterkit.planning.environment import Wishes, firewall
+from clusterkit.planning.places import Home
+from clusterkit.planning.topology import Node, Topology
 
 CASES = Path(__file__).parent / "cases" / "plan"
 NODES = (

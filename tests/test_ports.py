@@ -8,7 +8,7 @@ import pytest
 
 from clusterkit.errors import TopologyError
 from clusterkit.inventory.model import PortRange
-from clusterkit.ports import HostPorts, plan
+from clusterkit.planning.ports import HostPorts, plan
 
 DEBIAN = PortRange(32768, 60999)
 RUN = "20260101-120000-ab12"

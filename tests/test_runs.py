@@ -11,7 +11,7 @@ import pytest
 
 from clusterkit.errors import ClusterkitError, NotFound
 from clusterkit.inventory.model import Secret, Settings
-from clusterkit.runs import NodeRecord, RunRecord, RunStore, iso, new_run_id, reach, state_directory
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore, iso, new_run_id, reach, state_directory
 
 
 def record(run_id: str = "20260102-030405-abcd", inventory: str = "/a/inventory.ini") -> RunRecord:

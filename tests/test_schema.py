@@ -10,15 +10,15 @@ import pytest
 
 from clusterkit.between import VoteEntry
 from clusterkit.errors import CommandFailed, FleetError, InputError, Interrupted, Unreachable
-from clusterkit.events import Event
 from clusterkit.fleet import Answers
 from clusterkit.preflight import Finding, Reading
 from clusterkit.proving import Proofs, Result
 from clusterkit.remote.protocol import Result as Ran
 from clusterkit.report import answers, preflight, problems
 from clusterkit.report import stop as stop_report
-from clusterkit.runs import NodeRecord, RunRecord
-from clusterkit.status import Observed, document
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.status import Observed, document
 from clusterkit.steps import Fleet, Verdict
 from clusterkit.stop import Stopped, StopResult
 from tests.schemas import FOLDER, validate

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.errors import InputError, NotFound
-from clusterkit.runs import NodeRecord, RunRecord
-from clusterkit.selection import choose, fold_ranks, parse_ranks
+from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.selection import choose, fold_ranks, parse_ranks
 
 
 @pytest.mark.parametrize(

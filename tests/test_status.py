@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.runs import NodeRecord, RunRecord
-from clusterkit.status import Observed, document, ended, exit_code, reason
+from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.status import Observed, document, ended, exit_code, reason
 
 NODES = tuple(
     NodeRecord(

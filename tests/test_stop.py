@@ -11,7 +11,7 @@ import pytest
 
 from clusterkit.errors import Unreachable
 from clusterkit.remote.protocol import Result, Stream
-from clusterkit.runs import NodeRecord, RunRecord, RunStore
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
 from clusterkit.stop import stop
 
 NODES = tuple(

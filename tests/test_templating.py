@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit import templating
 from clusterkit.errors import TemplateError
+from clusterkit.planning import templating
 
 VALUES: dict[str, object] = {
     "run_id": "r1",
@@ -159,11 +159,11 @@ def test_found_from_a_wheel_and_from_a_checkout(
     package.mkdir()
     templates = (package if inside else tmp_path) / "templates"
     templates.mkdir()
-    monkeypatch.setattr(templating, "__file__", str(package / "templating.py"))
+    monkeypatch.setattr(templating, "__file__", str(package / "planning" / "templating.py"))
     assert templating.folder() == templates
 
 
 def test_templates_that_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templating, "__file__", str(tmp_path / "clusterkit" / "templating.py"))
+    monkeypatch.setattr(templating, "__file__", str(tmp_path / "clusterkit" / "planning" / "templating.py"))
     with pytest.raises(TemplateError, match="templates are missing"):
         templating.folder()

@@ -10,7 +10,7 @@ import pytest
 from clusterkit.errors import TopologyError
 from clusterkit.facts import Facts, Output, ProbeFailed
 from clusterkit.inventory.model import PortRange, Settings
-from clusterkit.topology import Assignment, arrange, assign
+from clusterkit.planning.topology import Assignment, arrange, assign
 from tests.facts.recorded import facts
 
 RUN = "20260101-120000-ab12"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clusterkit import addresses
 from clusterkit.facts import NOT_FOUND
 from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.planning import addresses
 from clusterkit.probes import KERNEL, NETWORK, PYTHON
 from clusterkit.steps import Fleet
 

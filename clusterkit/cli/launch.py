@@ -105,7 +105,7 @@ def launch(
     from clusterkit.cli import launching
     from clusterkit.cli.session import Access, members
     from clusterkit.launch import Manner
-    from clusterkit.plan import Timeouts
+    from clusterkit.planning.plan import Timeouts
     from clusterkit.prepare import Order
     from clusterkit.report.terminal import Words
 

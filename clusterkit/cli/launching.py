@@ -10,7 +10,6 @@ from pathlib import Path
 
 from clusterkit.cli.session import Access, remotes_of
 from clusterkit.errors import InputError
-from clusterkit.events import Event
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
@@ -19,7 +18,8 @@ from clusterkit.report import checks, environment
 from clusterkit.report.launch import LaunchReport
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import ReaderGone, Words, forget_reader
-from clusterkit.runs import RunStore, state_directory
+from clusterkit.runs.events import Event
+from clusterkit.runs.record import RunStore, state_directory
 from clusterkit.steps import Verdict
 
 

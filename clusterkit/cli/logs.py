@@ -44,7 +44,7 @@ def logs(
     from clusterkit.cli import reading
     from clusterkit.cli.session import Access, recorded_run
     from clusterkit.errors import InputError, NotFound
-    from clusterkit.selection import choose
+    from clusterkit.runs.selection import choose
 
     if follow and output:
         raise InputError(

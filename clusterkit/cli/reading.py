@@ -9,15 +9,15 @@ from typing import Any
 from clusterkit import logs
 from clusterkit.cli.session import Access, run_remotes
 from clusterkit.errors import ExitCode, Interrupted
-from clusterkit.events import Event
-from clusterkit.gathered import LONGEST_LINE, tail_offset
 from clusterkit.interrupts import Interrupts
 from clusterkit.report.launch import show_line
 from clusterkit.report.status import size
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import Words, write_bytes, write_pieces
-from clusterkit.runs import ENDED, RunRecord, RunStore
-from clusterkit.watch import Watch
+from clusterkit.runs.events import Event
+from clusterkit.runs.gathered import LONGEST_LINE, tail_offset
+from clusterkit.runs.record import ENDED, RunRecord, RunStore
+from clusterkit.runs.watch import Watch
 
 _PIECE = 1 << 18
 

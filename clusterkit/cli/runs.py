@@ -22,7 +22,7 @@ def runs(
     from itertools import islice
 
     from clusterkit.report.status import runs_lines
-    from clusterkit.runs import RunStore, iso, state_directory
+    from clusterkit.runs.record import RunStore, iso, state_directory
 
     store = RunStore(state_directory(os.environ))
     records = list(islice(store.records(), count))

@@ -13,7 +13,7 @@ from clusterkit.errors import ClusterkitError, InputError
 from clusterkit.inventory.model import Inventory, Secret, Settings
 from clusterkit.remote import Connections, ConnectOptions, Prompter, Remote, terminal_prompter
 from clusterkit.report.terminal import Words
-from clusterkit.runs import RunRecord, RunStore, state_directory
+from clusterkit.runs.record import RunRecord, RunStore, state_directory
 
 
 @dataclass(frozen=True)

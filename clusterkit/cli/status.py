@@ -38,7 +38,7 @@ def status(
     from clusterkit.observe import observe
     from clusterkit.report.status import status_lines
     from clusterkit.report.terminal import Words
-    from clusterkit.runs import ENDED
+    from clusterkit.runs.record import ENDED
 
     store, record = recorded_run(run, inventory)
     document = dict(record.status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clusterkit.plan import NodePlan
+from clusterkit.planning.plan import NodePlan
 from clusterkit.report.folding import fold
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clusterkit.events import Event
 from clusterkit.report.folding import fold
 from clusterkit.report.status import last_lines
 from clusterkit.report.terminal import Words, rank_colour, write_line
-from clusterkit.selection import fold_ranks
+from clusterkit.runs.events import Event
+from clusterkit.runs.selection import fold_ranks
 
 
 class LaunchReport:

@@ -8,8 +8,8 @@ from typing import Any
 
 from clusterkit.errors import named
 from clusterkit.report.folding import fold
-from clusterkit.runs import RunRecord, age
-from clusterkit.selection import fold_ranks
+from clusterkit.runs.record import RunRecord, age
+from clusterkit.runs.selection import fold_ranks
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.events import Event
 from clusterkit.report.terminal import write_bytes
+from clusterkit.runs.events import Event
 
 
 def write_event(event: Event) -> None:

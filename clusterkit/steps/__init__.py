@@ -10,6 +10,7 @@ from typing import Any
 
 from clusterkit.facts import Facts, Probe
 from clusterkit.inventory.model import Settings
+from clusterkit.planning.topology import Topology
 from clusterkit.steps import container, gpus, storage
 from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
@@ -28,7 +29,6 @@ from clusterkit.steps.python import GompLibrary, Interpreter, PaddleInstalled, S
 from clusterkit.steps.root import Sudo
 from clusterkit.steps.runs import LeftOverProcesses, OtherRuns
 from clusterkit.steps.shm import SharedMemory
-from clusterkit.topology import Topology
 
 __all__ = [
     "LAUNCH",

@@ -16,8 +16,8 @@ from clusterkit import tables
 from clusterkit.errors import ExitCode, worst
 from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
+from clusterkit.planning.topology import Node, Topology
 from clusterkit.tables import Tables
-from clusterkit.topology import Node, Topology
 
 V = TypeVar("V")
 

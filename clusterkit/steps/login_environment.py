@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from clusterkit.planning.variables import is_proxy, override
 from clusterkit.probes import ENVIRONMENT
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
-from clusterkit.variables import is_proxy, override
 
 
 class LoginEnvironment(Step):

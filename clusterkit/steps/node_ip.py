@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.addresses import listed
+from clusterkit.planning.addresses import listed
 from clusterkit.probes import NETWORK, PYTHON
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Recorded, State, Step
 

@@ -12,8 +12,8 @@ import time
 
 from clusterkit.facts import Facts, Output
 from clusterkit.inventory.model import Settings
+from clusterkit.planning.topology import arrange
 from clusterkit.steps import check, counts
-from clusterkit.topology import arrange
 from tests.facts.recorded import facts
 
 HOSTS = 256

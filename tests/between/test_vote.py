@@ -15,8 +15,8 @@ from clusterkit import inventory as inventories
 from clusterkit.between.vote import VoteEntry, groups_of, vote
 from clusterkit.facts import Facts, Output
 from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.planning.topology import Node, Topology
 from clusterkit.steps import Fleet
-from clusterkit.topology import Node, Topology
 from tests.facts.recorded import facts
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"

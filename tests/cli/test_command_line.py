@@ -142,8 +142,8 @@ def test_the_inventory_that_is_meant_is_found(folder: Path) -> None:
 
 def test_a_bug_of_ours_says_so_and_ends_with_70(folder: Path) -> None:
     (folder / "sitecustomize.py").write_text(
-        "import clusterkit.runs\ndef broken(*_):\n    raise RuntimeError('boom')\n"
-        "clusterkit.runs.state_directory = broken\n"
+        "import clusterkit.runs.record\ndef broken(*_):\n    raise RuntimeError('boom')\n"
+        "clusterkit.runs.record.state_directory = broken\n"
     )
     env = {**os.environ, "PYTHONPATH": str(folder)}
     ended = subprocess.run(

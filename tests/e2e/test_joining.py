@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from clusterkit import templating
+from clusterkit.planning import templating
 from tests.e2e.cluster import Cluster
 
 pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]

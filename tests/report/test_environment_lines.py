@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
-from clusterkit.environment import Environment
 from clusterkit.inventory.model import Secret
-from clusterkit.plan import NodePlan
+from clusterkit.planning.environment import Environment
+from clusterkit.planning.plan import NodePlan
 from clusterkit.report import environment
 
 OURS = {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}

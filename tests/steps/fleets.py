@@ -15,9 +15,9 @@ from typing import Any
 
 from clusterkit.facts import Clock
 from clusterkit.inventory.model import Mount, PortRange, Settings
+from clusterkit.planning.topology import Node, Topology
 from clusterkit.steps import Fleet
 from clusterkit.steps.engine import Permissions
-from clusterkit.topology import Node, Topology
 from tests.facts.recorded import facts
 
 WINDOW = PortRange(30890, 30919)

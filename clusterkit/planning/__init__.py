@@ -1,0 +1,1 @@
+"""Hosts, facts and wishes become a plan: ranks, addresses, ports, environment, commands. Pure."""

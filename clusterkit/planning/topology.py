@@ -1,0 +1,151 @@
+"""Hosts and their facts become nodes: who has which node rank, address, devices and global ranks.
+
+    arrange   assign + ports.plan → Topology
+    assign    addresses.choose (which address the others use) and devices.choose (which GPUs, how many ranks)
+
+Everything here is pure. What was decided without being asked comes back as notes, for a person to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clusterkit.facts import Facts
+from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.planning import addresses, ports
+from clusterkit.planning import devices as device_shares
+from clusterkit.probes import HOST, KERNEL, LISTENING, PYTHON, RUNS
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host in a run. `ranks` are its global ranks in the order of their local ranks."""
+
+    alias: str
+    node_rank: int
+    node_ip: str
+    interface: str
+    ranks: tuple[int, ...]
+    devices: tuple[int, ...] | None
+    python: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All nodes in node-rank order, and the ports that the run owns on every one of them.
+
+    `port_window` holds `channel_port`, `master_port` and the ports that the launcher draws from
+    (`launcher_ports`, a sub-range for each node rank: disjoint where nodes share a machine).
+    """
+
+    nodes: tuple[Node, ...]
+    port_window: PortRange
+    channel_port: int
+    master_port: int
+    launcher_ports: tuple[PortRange, ...]
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the whole job."""
+        return sum(len(node.ranks) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The nodes in node-rank order, and what was decided without being asked."""
+
+    nodes: tuple[Node, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A whole topology, and what was decided without being asked."""
+
+    topology: Topology
+    notes: tuple[str, ...] = ()
+
+
+def arrange(
+    members: Sequence[Settings],
+    facts: Mapping[str, Facts],
+    run_id: str,
+    *,
+    nproc_per_node: int | None = None,
+    devices: tuple[int, ...] | None = None,
+) -> Arrangement:
+    """Nodes and ports of the run `run_id`; `nproc_per_node` and `devices` are the command line's and win.
+
+    Raises TopologyError where the inventory and the hosts do not make up a job, ProbeFailed where a fact that
+    this needs is missing.
+    """
+    assigned = assign(members, facts, nproc_per_node=nproc_per_node, devices=devices)
+    wanted = [_host_ports(s, facts[s.alias], node) for s, node in zip(members, assigned.nodes, strict=True)]
+    planned = ports.plan(wanted, run_id)
+    topology = Topology(
+        assigned.nodes, planned.window, planned.channel_port, planned.master_port, planned.launcher_ports
+    )
+    return Arrangement(topology, assigned.notes + planned.notes)
+
+
+def assign(
+    members: Sequence[Settings],
+    facts: Mapping[str, Facts],
+    *,
+    nproc_per_node: int | None = None,
+    devices: tuple[int, ...] | None = None,
+) -> Assignment:
+    """Nodes in the order of `members`: node rank, address, devices, global ranks (unequal counts are fine).
+
+    Raises TopologyError and ProbeFailed as `arrange` does.
+    """
+    chosen = addresses.choose(members, facts)
+    shares = _shares(members, facts, nproc_per_node, devices)
+    nodes: list[Node] = []
+    first = 0
+    for node_rank, (settings, address, share) in enumerate(
+        zip(members, chosen.addresses, shares, strict=True)
+    ):
+        ranks = tuple(range(first, first + share.ranks))
+        first += share.ranks
+        python = facts[settings.alias].get(PYTHON)
+        path = python.path if python else settings.python
+        nodes.append(
+            Node(settings.alias, node_rank, address.ip, address.interface, ranks, share.devices, path)
+        )
+    return Assignment(tuple(nodes), chosen.notes + tuple(share.note for share in shares if share.note))
+
+
+def _shares(
+    members: Sequence[Settings],
+    facts: Mapping[str, Facts],
+    nproc_per_node: int | None,
+    wanted: tuple[int, ...] | None,
+) -> list[device_shares.Share]:
+    shares = [
+        device_shares.choose(settings, facts[settings.alias], nproc_per_node, wanted) for settings in members
+    ]
+    device_shares.refuse_sharing(members, facts, shares)
+    return shares
+
+
+def machine(settings: Settings, facts: Facts) -> str:
+    """A name that is equal for two hosts of the inventory if they may be one machine."""
+    host = facts[HOST]
+    return host.machine_id or host.boot_id or f"alias {settings.alias}"
+
+
+def _host_ports(settings: Settings, facts: Facts, node: Node) -> ports.HostPorts:
+    kernel = facts[KERNEL]
+    listening = facts[LISTENING]
+    return ports.HostPorts(
+        alias=settings.alias,
+        machine=machine(settings, facts),
+        local_ranks=len(node.ranks),
+        port_range=settings.port_range,
+        ephemeral=kernel.ephemeral,
+        reserved=kernel.reserved,
+        used={port: listening.described(port) for port in listening.ports},
+        windows={run.run_id: run.ports for run in facts[RUNS].live},
+    )

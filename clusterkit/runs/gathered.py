@@ -1,0 +1,99 @@
+"""Logs as bytes on this side: the gathered files, and lines cut from a stream for showing.
+
+A gathered file is written at the offset that the host names. Two readers of the same run therefore write
+the same bytes to the same places, and a file's size is the offset to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+# A line longer than this is shown in pieces; the gathered file has it whole.
+LONGEST_LINE = 1 << 16
+
+
+class GatheredLogs:
+    """Open files of a run's gathered logs. Use as a context manager; a file is made when bytes come."""
+
+    def __init__(self, path_of: Callable[[str], Path]) -> None:
+        self._path_of = path_of
+        self._files: dict[str, int] = {}
+
+    def __enter__(self) -> GatheredLogs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def size(self, file: str) -> int:
+        """How many bytes have been gathered: the offset at which to go on."""
+        path = self._path_of(file)
+        return path.stat().st_size if path.exists() else 0
+
+    def write(self, file: str, offset: int, data: bytes) -> None:
+        """Put these bytes at their place. Raises OSError (a full disk) with nothing else lost."""
+        descriptor = self._files.get(file)
+        if descriptor is None:
+            path = self._path_of(file)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            self._files[file] = descriptor
+        written = 0
+        while written < len(data):
+            written += os.pwrite(descriptor, data[written:], offset + written)
+
+    def truncate(self, file: str) -> None:
+        """Forget what was gathered of a file that was truncated or replaced on its host."""
+        path = self._path_of(file)
+        if path.exists():
+            os.truncate(path, 0)
+
+
+class Lines:
+    """Whole lines of several files out of chunks of bytes; what has no newline yet waits for `rest`."""
+
+    def __init__(self) -> None:
+        self._unfinished: dict[str, bytes] = {}
+
+    def feed(self, file: str, data: bytes) -> Iterator[bytes]:
+        """The lines that these bytes complete, without their newline."""
+        *lines, rest = (self._unfinished.pop(file, b"") + data).split(b"\n")
+        yield from lines
+        while len(rest) > LONGEST_LINE:
+            yield rest[:LONGEST_LINE]
+            rest = rest[LONGEST_LINE:]
+        if rest:
+            self._unfinished[file] = rest
+
+    def rest(self) -> Iterator[tuple[str, bytes]]:
+        """What was left without a newline, once nothing more will come."""
+        yield from self._unfinished.items()
+        self._unfinished.clear()
+
+
+def tail_offset(path: Path, lines: int) -> int:
+    """The offset at which the last `lines` lines of a file begin, read from its end in blocks."""
+    block = 1 << 16
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        # The newline that ends the file ends its last line; it does not begin another.
+        position = end - 1 if end and lines else end
+        missing = lines
+        while position > 0 and missing > 0:
+            start = max(0, position - block)
+            file.seek(start)
+            data = file.read(position - start)
+            index = len(data)
+            while missing > 0 and (index := data.rfind(b"\n", 0, index)) >= 0:
+                missing -= 1
+                if missing == 0:
+                    return start + index + 1
+            position = start
+        return 0 if lines else end
