@@ -15,7 +15,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignor
 # installed, so that is left to you where systemd runs.
 TEST_PACKAGES := openssh-server openssh-client iproute2 iptables libgomp1 nftables procps sudo tcsh \
                  nfs-ganesha nfs-ganesha-vfs nfs-common rpcbind libnfs13 libfuse2 python3-fusepy \
-                 dbus ipset ufw $(if $(wildcard /run/systemd/system),,firewalld)
+                 dbus ipset ufw $(if $(wildcard /run/systemd/system),,firewalld) \
+                 docker.io docker-registry podman crun
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit bench packages libgomp clean

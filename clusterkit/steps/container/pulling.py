@@ -25,9 +25,11 @@ def pull(runtime: Runtime, image: str, digest: str = "") -> list[str]:
     """The image is there under its name; with `digest` exactly that one of its repository."""
     call, name = join(runtime.command), _called(runtime, image)
     if not digest or Name.of(image).digest:
-        return [_pull(call, name)]
-    exact = f"{_repository(name)}@{digest}"
-    return [_pull(call, exact), f"{call} tag {quote(exact)} {quote(name)}"]
+        return [_pull(call, quote(name))]
+    exact = quote(f"{_repository(name)}@{digest}")
+    lines = [_pull(call, exact), f"{call} tag {exact} {quote(name)}"]
+    # Podman would keep the digest as a name of its own, by which the image outlives its tag.
+    return [*lines, f"{call} untag {exact} {exact}"] if runtime.kind == "podman" else lines
 
 
 def mark(runtime: Runtime, image: str) -> str:
@@ -38,9 +40,7 @@ def mark(runtime: Runtime, image: str) -> str:
 
 def _pull(call: str, name: str) -> str:
     late = quote(f"no end after {LIMIT_S // 60} min")
-    return (
-        f"timeout -k 10 {LIMIT_S} {call} pull {quote(name)} || {{ [ $? -ne 124 ] || echo {late}; exit 1; }}"
-    )
+    return f"timeout -k 10 {LIMIT_S} {call} pull {name} || {{ [ $? -ne 124 ] || echo {late}; exit 1; }}"
 
 
 def _called(runtime: Runtime, image: str) -> str:

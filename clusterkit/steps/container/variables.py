@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clusterkit.facts import Facts
+from clusterkit.planning.variables import is_proxy, override
 from clusterkit.probes.container import CONTAINER, INSIDE
 from clusterkit.steps.container.scope import absent, image_on, inside
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
-from clusterkit.variables import is_proxy, override
 
 
 class ImageVariables(Step):

@@ -1,0 +1,359 @@
+"""Real Docker, a real registry: pulled, equal everywhere, looked into, taken back; and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit import steps
+from clusterkit.probes.container import pulled_tag
+from clusterkit.sandbox.sandbox import Sandbox
+from clusterkit.sandbox.spec import SandboxSpec, User
+from tests.e2e.cluster import Cluster
+from tests.preflight import engines, registries
+from tests.preflight.faults import do, told
+
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
+
+HOSTS = ("node01", "node02", "node03", "node04")
+# Logs in as a user who is not in Docker's group.
+GUEST = "node03"
+PODMAN = "node04"
+# Without the one that depends on how many open files this machine allows.
+TOPIC = {step.name for step in steps.ALL if ".container." in type(step).__module__} - {"container limits"}
+
+
+class Rig:
+    """Four hosts with Docker, and a registry on the first, which has the image `tiny:1`."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+        self.sandbox = sandbox
+        self.folder = folder
+        self.registry = ""
+        self._files = 0
+
+    def prepare(self) -> None:
+        """Once for all tests."""
+        with ThreadPoolExecutor(len(HOSTS)) as pool:
+            list(pool.map(lambda host: engines.start_docker(self.sandbox, host), HOSTS))
+        self.registry = registries.start(self.sandbox, "node01")
+        engines.import_image(self.sandbox, "node01", self.name("1"))
+        engines.derive_image(self.sandbox, "node01", self.name("other"), self.name("1"), EXTRA="1")
+        engines.derive_image(
+            self.sandbox,
+            "node01",
+            self.name("traps"),
+            self.name("1"),
+            PADDLE_NNODES="1",
+            HTTPS_PROXY="http://user:pass@10.0.0.9:3128",
+            NCCL_VERSION="2.15.5",
+            NCCL_DEBUG="INFO",
+        )
+        do(self.sandbox, "node01", f"docker push --quiet --all-tags {self.registry}/tiny")
+
+    def name(self, tag: str) -> str:
+        return f"{self.registry}/tiny:{tag}"
+
+    def clean(self) -> None:
+        """The hosts have no image but those that the registry was filled from, and no marks."""
+        for host in HOSTS:
+            kept = [self.name(tag) for tag in ("1", "other", "traps")] if host == "node01" else []
+            for name in engines.images(self.sandbox, host):
+                if name not in kept:
+                    self.sandbox.sh(host, f"docker image rm --force {name}")
+
+    def inventory(self, variables: Mapping[str, str], **of_host: str) -> Path:
+        """The sandbox's inventory with these variables for all hosts, and words for single ones."""
+        text = self.sandbox.inventory.read_text()
+        hosts = [line for line in text.splitlines() if re.match(r"node\d\d ", line)]
+        listed = of_host or dict.fromkeys(HOSTS, "")
+        for line in hosts:
+            alias = line.split()[0]
+            text = text.replace(f"{line}\n", f"{line} {listed[alias]}\n" if alias in listed else "")
+        written = "".join(f"{name}={value}\n" for name, value in variables.items())
+        self._files += 1
+        path = self.folder / f"inventory-{self._files}.ini"
+        path.write_text(text.replace("[all:vars]\n", f"[all:vars]\n{written}"))
+        return path
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a preflight ended with, and printed."""
+
+    code: int
+    document: Mapping[str, Any]
+
+    def check(self, host: str, name: str) -> Mapping[str, Any]:
+        checks: list[Mapping[str, Any]] = self.document["hosts"][host]["checks"]
+        return next(each for each in checks if each["name"] == name)
+
+    def statuses(self, name: str) -> dict[str, str]:
+        return {
+            host: each["status"]
+            for host, found in self.document["hosts"].items()
+            for each in found["checks"]
+            if each["name"] == name
+        }
+
+    def wrong(self, host: str) -> dict[str, str]:
+        """The checks of this topic that are not as they should be."""
+        return {
+            each["name"]: each["status"]
+            for each in self.document["hosts"][host]["checks"]
+            if each["status"] not in ("ok", "skipped") and each["name"] in TOPIC
+        }
+
+
+@pytest.fixture(scope="module")
+def rig(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    """Hosts with Docker that have run nothing yet."""
+    reason = engines.missing()
+    if reason:
+        pytest.skip(reason)
+    files = {
+        "/etc/containers/registries.conf": '[[registry]]\nprefix = "*.invalid"\nlocation = "x.invalid"\n'
+    }
+    spec = SandboxSpec.of(4, name="pf-container", python=(sys.executable,), containers=True, files=files)
+    made = Rig(make_sandbox(spec.with_host(GUEST, user=User("alice"))), tmp_path_factory.mktemp("container"))
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def preflight(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Said]]:
+    """`preflight(inventory, *words)`; the hosts begin without images."""
+    rig.clean()
+    cluster = Cluster(rig.sandbox, tmp_path / "project")
+    cluster.folder.mkdir()
+
+    def run(inventory: Path, *words: str) -> Said:
+        ended = cluster.run("preflight", str(inventory), "--json", *words, limit=240)
+        assert ended.out, ended.err
+        return Said(ended.code, json.loads(ended.out))
+
+    yield run
+    cluster.finish()
+
+
+def reset(rig: Rig, inventory: Path, *words: str) -> int:
+    cluster = Cluster(rig.sandbox, rig.folder)
+    return cluster.run("reset", str(inventory), "--yes", *words, limit=120).code
+
+
+def test_the_image_is_pulled_looked_into_and_taken_back(rig: Rig, preflight: Callable[..., Said]) -> None:
+    sandbox, image = rig.sandbox, rig.name("1")
+    inventory = rig.inventory({"image": image, "shm_size": "3g", "ansible_become": "true"})
+    before = {host: engines.images(sandbox, host) for host in HOSTS}
+
+    said = preflight(inventory, "--check")
+    assert said.code == 3
+    assert said.statuses("image") == {"node01": "ok", **dict.fromkeys(HOSTS[1:], "pending")}
+    assert {host: engines.images(sandbox, host) for host in HOSTS} == before
+    assert told(sandbox, "node01", "docker ps --all --quiet") == ""
+
+    said = preflight(inventory, "--yes")
+    assert said.code == 0
+    assert said.statuses("image") == {"node01": "ok", **dict.fromkeys(HOSTS[1:], "changed")}
+    for name in ("container runtime", "same image", "image architecture", "container starts", "image paddle"):
+        assert set(said.statuses(name).values()) == {"ok"}, name
+    called = {host: said.check(host, "container runtime")["actual"]["called"] for host in HOSTS}
+    assert called == {**dict.fromkeys(HOSTS, "docker"), GUEST: "sudo -n docker"}
+    digests = {said.check(host, "same image")["actual"]["image"] for host in HOSTS}
+    assert len(digests) == 1
+    assert digests.pop().startswith("sha256:")
+    assert said.check("node02", "image paddle")["actual"]["paddle"] == "2.6.2"
+    assert said.check("node02", "container shared memory")["actual"]["size_gib"] == 3.0
+    after = {host: engines.images(sandbox, host) for host in HOSTS}
+    mark = f"clusterkit/pulled:{pulled_tag(image)}"
+    for host in HOSTS[1:]:
+        assert after[host] == dict.fromkeys(sorted((mark, image)), before["node01"][image])
+
+    again = preflight(inventory, "--yes")
+    assert (again.code, again.document["summary"].get("changed")) == (0, None)
+    assert {host: engines.images(sandbox, host) for host in HOSTS} == after
+
+    assert reset(rig, inventory) == 0
+    assert {host: engines.images(sandbox, host) for host in HOSTS} == after
+    # What somebody else calls the image by stays, and so does what was there before preflight.
+    do(sandbox, "node02", f"docker tag {image} mine:1")
+    assert reset(rig, inventory, "--images") == 0
+    assert engines.images(sandbox, "node01") == before["node01"]
+    assert engines.images(sandbox, "node02") == {"mine:1": before["node01"][image]}
+    assert engines.images(sandbox, GUEST) == engines.images(sandbox, PODMAN) == {}
+
+
+def test_hosts_get_the_image_that_most_have(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """A tag was moved between two pulls: the odd host is named, and gets what the others have."""
+    sandbox, image, other = rig.sandbox, rig.name("1"), rig.name("other")
+    inventory = rig.inventory({"image": image, "ansible_become": "true"})
+    for host in (GUEST, PODMAN):
+        do(sandbox, host, f"docker pull --quiet {image}")
+    do(sandbox, "node02", f"docker pull --quiet {other} && docker tag {other} {image}")
+
+    said = preflight(inventory, "--check")
+    assert said.wrong("node02") == {"same image": "pending"}
+    assert {host: said.wrong(host) for host in HOSTS if host != "node02"} == {
+        host: {} for host in HOSTS if host != "node02"
+    }
+    pattern = rf"{re.escape(image)} is [0-9a-f]{{12}} here, and [0-9a-f]{{12}} on most hosts"
+    assert re.fullmatch(pattern, said.check("node02", "same image")["message"])
+    assert said.code == 3
+
+    said = preflight(inventory, "--yes")
+    assert (said.code, said.wrong("node02")) == (0, {"same image": "changed"})
+    assert engines.images(sandbox, "node02")[image] == engines.images(sandbox, "node01")[image]
+
+
+def test_of_two_hosts_that_differ_the_registry_decides(rig: Rig, preflight: Callable[..., Said]) -> None:
+    sandbox, image, other = rig.sandbox, rig.name("1"), rig.name("other")
+    do(sandbox, "node02", f"docker pull --quiet {image}")
+    do(sandbox, PODMAN, f"docker pull --quiet {other} && docker tag {other} {image}")
+    said = preflight(rig.inventory({"image": image}, node02="", node04=""), "--yes")
+    assert (said.code, said.statuses("same image")) == (0, {"node02": "changed", "node04": "changed"})
+    assert engines.images(sandbox, PODMAN)[image] == engines.images(sandbox, "node02")[image]
+
+
+def test_an_image_is_pulled_by_its_digest(rig: Rig, preflight: Callable[..., Said]) -> None:
+    shown = told(
+        rig.sandbox, "node01", f"docker image inspect -f '{{{{index .RepoDigests 0}}}}' {rig.name('1')}"
+    )
+    inventory = rig.inventory({"image": shown.strip()}, node01="", node02="")
+    said = preflight(inventory, "--yes")
+    assert (said.code, said.statuses("image")) == (0, {"node01": "ok", "node02": "changed"})
+    assert said.check("node02", "same image")["message"] == "named by its digest"
+    assert preflight(inventory, "--yes").document["summary"].get("changed") is None
+    assert reset(rig, inventory, "--images") == 0
+    assert engines.images(rig.sandbox, "node02") == {}
+
+
+def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """Four hosts, four registries that do not give the image: none keeps another host from its own answer."""
+    with ExitStack() as stack:
+        login = stack.enter_context(registries.refusing(rig.sandbox, registries.WantsLogin))
+        limit = stack.enter_context(registries.refusing(rig.sandbox, registries.LimitsPulls))
+        nobody = stack.enter_context(registries.silent(rig.sandbox))
+        inventory = rig.inventory(
+            {"ansible_become": "true"},
+            node01=f"image={rig.name('missing')}",
+            node02=f"image={limit}/tiny:1",
+            node03=f"image={login}/tiny:1",
+            node04=f"image={nobody}/tiny:1",
+        )
+        said = preflight(inventory, "--yes")
+    assert said.code == 1
+    assert said.statuses("image") == dict.fromkeys(HOSTS, "failed")
+    told_by = {host: said.check(host, "image") for host in HOSTS}
+    assert {host: each["message"] for host, each in told_by.items()} == {
+        "node01": f"the registry {rig.registry} has no tiny:missing",
+        "node02": f"the registry {limit} refuses more pulls for now (429, too many requests)",
+        "node03": f"the registry {login} refuses the login",
+        "node04": f"the registry {nobody} cannot be reached: no answer",
+    }
+    assert told_by["node03"]["hint"] == f"on node03: sudo -n docker login {login}"
+    assert all(each["hint"] for each in told_by.values())
+    for host in HOSTS:
+        assert said.wrong(host) == {"image": "failed"}
+
+
+def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(
+    rig: Rig, preflight: Callable[..., Said]
+) -> None:
+    sandbox = rig.sandbox
+    closed = f"{sandbox.controller}:9"
+    engines.stop_docker(sandbox, "node02")
+    engines.stop_docker(sandbox, PODMAN)
+    engines.start_docker(sandbox, PODMAN, size="24m")
+    try:
+        said = preflight(
+            rig.inventory(
+                {},
+                node01=f"image={closed}/tiny:1",
+                node02=f"image={rig.name('1')}",
+                node03=f"image={rig.name('1')}",
+                node04=f"image={rig.name('other')}",
+            ),
+            "--yes",
+        )
+        # Once it is known how large the image is, nobody tries what cannot be.
+        known = preflight(rig.inventory({"image": rig.name("1")}, node01="", node04=""), "--yes")
+    finally:
+        engines.stop_docker(sandbox, PODMAN)
+        do(sandbox, PODMAN, "umount /var/lib/docker")
+        for host in ("node02", PODMAN):
+            engines.start_docker(sandbox, host)
+    assert said.check("node01", "image")["message"] == (
+        f"the registry {closed} cannot be reached: connection refused"
+    )
+    assert said.wrong("node02") == {"container runtime": "failed"}
+    assert said.check("node02", "container runtime")["message"] == "the Docker daemon is down"
+    assert said.wrong(GUEST) == {"container runtime": "failed"}
+    stranger = said.check(GUEST, "container runtime")
+    assert stranger["message"] == "alice may not use Docker"
+    assert "usermod -aG docker alice" in stranger["hint"]
+    assert said.wrong(PODMAN) == {"image space": "warning", "image": "failed"}
+    full = said.check(PODMAN, "image")
+    assert full["message"] == "the disk is full: tiny:other does not fit on /var/lib/docker"
+    assert "docker system df" in full["hint"]
+    assert known.wrong(PODMAN) == {"image space": "failed", "image": "failed"}
+    assert known.check(PODMAN, "image")["message"].endswith("and there is no room for it")
+
+
+def test_what_an_image_and_the_client_put_into_a_container_is_told(
+    rig: Rig, preflight: Callable[..., Said]
+) -> None:
+    sandbox = rig.sandbox
+    proxies = {"proxies": {"default": {"httpProxy": "http://user:secret@10.0.0.8:3128"}}}
+    do(sandbox, "node02", "mkdir -p /root/.docker && cat >/root/.docker/config.json", json.dumps(proxies))
+    try:
+        said = preflight(
+            rig.inventory(
+                {"image": rig.name("traps")},
+                node01="container_args=--ipc=host env_NCCL_DEBUG=WARN",
+                node02="shm_size=64m",
+            ),
+            "--yes",
+        )
+    finally:
+        do(sandbox, "node02", "rm /root/.docker/config.json")
+    first, second = (said.check(host, "image variables") for host in ("node01", "node02"))
+    assert first["actual"] == {"image": ["HTTPS_PROXY", "PADDLE_NNODES"], "client": []}
+    assert second["actual"]["image"] == ["HTTPS_PROXY", "NCCL_DEBUG", "PADDLE_NNODES"]
+    assert set(second["actual"]["client"]) == {"HTTP_PROXY", "http_proxy"}
+    assert "PADDLE_NNODES (overrides the launcher's --nnodes)" in second["message"]
+    assert "Docker's client (proxies of ~/.docker/config.json) adds HTTP_PROXY" in second["message"]
+    assert "secret" not in json.dumps(said.document)
+    assert "user:pass" not in json.dumps(said.document)
+    # 64 MB is what a data loader dies of.
+    assert said.check("node02", "container shared memory")["status"] == "failed"
+    assert said.check("node01", "container shared memory")["status"] != "failed"
+
+
+def test_podman_pulls_and_is_looked_into(rig: Rig, preflight: Callable[..., Said]) -> None:
+    sandbox, image = rig.sandbox, rig.name("1")
+    do(
+        sandbox,
+        PODMAN,
+        "cat >/etc/containers/registries.conf",
+        f'[[registry]]\nlocation = "{rig.registry}"\ninsecure = true\n',
+    )
+    inventory = rig.inventory({"image": image}, node01="", node04="container_runtime=podman")
+    said = preflight(inventory, "--yes")
+    assert said.code == 0, said.document
+    assert said.statuses("image") == {"node01": "ok", "node04": "changed"}
+    assert said.check("node04", "container runtime")["actual"]["called"] == "podman"
+    assert said.statuses("same image") == {"node01": "ok", "node04": "ok"}
+    assert said.check("node04", "image paddle")["actual"]["paddle"] == "2.6.2"
+    assert said.check("node04", "container shared memory")["actual"]["size_gib"] == 8.0
+    assert preflight(inventory, "--yes").document["summary"].get("changed") is None
+    assert reset(rig, inventory, "--images") == 0
+    assert told(sandbox, PODMAN, "podman images --quiet") == ""
