@@ -11,11 +11,12 @@ What writes or loads (token, smoke, bandwidth) is `skipped` where nothing may be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from clusterkit import between, steps
 from clusterkit.between import Matrix, VoteEntry
+from clusterkit.between.connections import NAME as CONNECT
 from clusterkit.between.token import NAME as SHARED_MOUNT
 from clusterkit.errors import ExitCode, worst
 from clusterkit.interrupts import Interrupts
@@ -24,6 +25,7 @@ from clusterkit.remote.protocol import Remote
 from clusterkit.smoke import Smoke, smoke
 from clusterkit.steps import Verdict
 from clusterkit.steps.applying import Applied
+from clusterkit.steps.firewall import Firewall
 from clusterkit.steps.storage import shared_paths
 
 
@@ -90,7 +92,8 @@ def prove(
         blame=between.blame(reading.fleet),
     )
     proof = between.prove(reading.fleet, target.hosts, remotes, options, doing, interrupts.cancel)
-    findings = [*proof.findings, *_tokens(target, reading, remotes, wanted, interrupts, doing)]
+    findings = [_excused(each, reading) for each in proof.findings]
+    findings += [*_tokens(target, reading, remotes, wanted, interrupts, doing)]
     smoked = _smoke(inventory, target, reading, remotes, wanted, interrupts, doing)
     if smoked is not None:
         findings += smoked.findings
@@ -98,6 +101,16 @@ def prove(
         if asked and wanted.check:
             findings.append(Finding(name, "skipped", detail="--check writes and loads nothing"))
     return Proofs(tuple(findings), votes, proof.bandwidth, smoked)
+
+
+def _excused(finding: Finding, reading: Reading) -> Finding:
+    """A connection that a pending firewall change will open is pending like that change, not a failure."""
+    closed = {
+        each.host for each in reading.verdicts if each.status == "pending" and each.name == Firewall.name
+    }
+    if finding.name != CONNECT or finding.status != "failed" or not {finding.source, finding.to} & closed:
+        return finding
+    return replace(finding, status="pending", hint="the pending firewall change opens it")
 
 
 def _tokens(
