@@ -11,28 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusterkit.between.ballots import BALLOTS, MTU, Ballot, asked
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import Inventory
-from clusterkit.probes import GPUS, HOST, KERNEL, NETWORK, PYTHON
+from clusterkit.probes import GPUS, HOST, NETWORK
 from clusterkit.steps import Fleet
 from clusterkit.steps.engine import Status
 
-Read = Callable[[Facts], str | None]
 Groups = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """One fact that should be equal everywhere. `read` gives None where the host has none to compare.
-
-    `by_group`: it may differ between groups of the inventory. `status` is what an odd host means.
-    """
-
-    fact: str
-    read: Read
-    status: Status = "warning"
-    by_group: bool = False
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,121 +49,6 @@ class VoteEntry:
         }
 
 
-# --- what is read ----------------------------------------------------------------------------------
-
-
-def _all_gpus(facts: Facts, attribute: str) -> str | None:
-    gpus = facts.get(GPUS)
-    if not gpus:
-        return None
-    values = dict.fromkeys(str(getattr(gpu, attribute)) for gpu in gpus)
-    return ", ".join(values)
-
-
-def _driver(facts: Facts) -> str | None:
-    return _all_gpus(facts, "driver")
-
-
-def _gpu_model(facts: Facts) -> str | None:
-    return _all_gpus(facts, "name")
-
-
-def _gpu_memory(facts: Facts) -> str | None:
-    values = _all_gpus(facts, "memory")
-    return f"{values} MiB" if values and values != "None" else None
-
-
-def _gpu_count(facts: Facts) -> str | None:
-    gpus = facts.get(GPUS)
-    return str(len(gpus)) if gpus is not None else None
-
-
-def _paddle(facts: Facts) -> str | None:
-    python = facts.get(PYTHON)
-    return f"{python.paddle.distribution} {python.paddle.version}" if python and python.paddle else None
-
-
-def _cuda(facts: Facts) -> str | None:
-    python = facts.get(PYTHON)
-    return python.paddle.cuda or None if python and python.paddle else None
-
-
-def _nccl(facts: Facts) -> str | None:
-    python = facts.get(PYTHON)
-    return python.paddle.nccl or None if python and python.paddle else None
-
-
-def _python(facts: Facts) -> str | None:
-    python = facts.get(PYTHON)
-    return ".".join(map(str, python.version)) if python else None
-
-
-def _architecture(facts: Facts) -> str | None:
-    host = facts.get(HOST)
-    return host.architecture or None if host else None
-
-
-def _kernel(facts: Facts) -> str | None:
-    host = facts.get(HOST)
-    return host.kernel or None if host else None
-
-
-def _os(facts: Facts) -> str | None:
-    host = facts.get(HOST)
-    return host.os or None if host else None
-
-
-def _locked_memory(facts: Facts) -> str | None:
-    kernel = facts.get(KERNEL)
-    if kernel is None:
-        return None
-    return "unlimited" if kernel.locked_memory is None else f"{kernel.locked_memory // 1024} KiB"
-
-
-def _open_files(facts: Facts) -> str | None:
-    kernel = facts.get(KERNEL)
-    if kernel is None:
-        return None
-    return "unlimited" if kernel.open_files is None else str(kernel.open_files)
-
-
-def _none(facts: Facts) -> str | None:
-    """For what is not among the facts alone."""
-    return None
-
-
-def _host_name(facts: Facts) -> str | None:
-    host = facts.get(HOST)
-    return host.hostname or None if host else None
-
-
-def _machine_id(facts: Facts) -> str | None:
-    host = facts.get(HOST)
-    return host.machine_id or None if host else None
-
-
-# In the order of the report. Steps fail what a host alone is guilty of; here a difference is a warning, or a
-# failure where mixed versions hang a job and no step says so.
-BALLOTS: tuple[Ballot, ...] = (
-    Ballot("driver", _driver, hint="install one driver version everywhere"),
-    Ballot("GPU model", _gpu_model, by_group=True, hint="the slowest GPU sets the pace of all"),
-    Ballot("GPU memory", _gpu_memory, by_group=True, hint="the smallest GPU decides the batch size"),
-    Ballot("GPU count", _gpu_count, by_group=True, hint="has one fallen off the bus? nvidia-smi -L"),
-    Ballot("Paddle", _paddle, hint="install one version everywhere"),
-    Ballot("CUDA", _cuda, "failed", hint="install the same build of Paddle everywhere"),
-    Ballot("NCCL", _nccl, "failed", hint="install the same build of Paddle everywhere: mixed NCCL hangs"),
-    Ballot("Python", _python, hint="point `python` at equal interpreters"),
-    Ballot("architecture", _architecture, by_group=True),
-    Ballot("kernel", _kernel, "ok"),
-    Ballot("operating system", _os, "ok"),
-    Ballot("locked memory", _locked_memory, hint="set memlock alike in /etc/security/limits.conf"),
-    Ballot("open files", _open_files, hint="set nofile alike in /etc/security/limits.conf"),
-)
-
-
-# --- the vote --------------------------------------------------------------------------------------
-
-
 def vote(fleet: Fleet, groups: Groups | None = None, ballots: Sequence[Ballot] = BALLOTS) -> list[VoteEntry]:
     """Every ballot that at least two hosts can cast, and everything unique that is not."""
     entries = []
@@ -185,7 +56,7 @@ def vote(fleet: Fleet, groups: Groups | None = None, ballots: Sequence[Ballot] =
         values = {host: value for host, facts in fleet.facts.items() if (value := ballot.read(facts))}
         entries.append(_count(ballot, values, groups or {}))
     mtus = _mtus(fleet)
-    entries.append(_count(Ballot("MTU", _none, hint="set one MTU on all nodes and switches"), mtus, {}))
+    entries.append(_count(MTU, mtus, {}))
     unique = _unique(fleet)
     return [entry for entry in (*entries, *unique) if entry is not None]
 
@@ -281,6 +152,16 @@ def _unique(fleet: Fleet) -> list[VoteEntry]:
         if odd:
             entries.append(VoteEntry(fact, None, odd, "warning", hint, unique=True))
     return entries
+
+
+def _host_name(facts: Facts) -> str | None:
+    host = asked(facts, HOST)
+    return host.hostname or None if host else None
+
+
+def _machine_id(facts: Facts) -> str | None:
+    host = asked(facts, HOST)
+    return host.machine_id or None if host else None
 
 
 def _one(value: str | None) -> Sequence[str]:

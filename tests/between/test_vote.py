@@ -16,6 +16,9 @@ from clusterkit.between.vote import VoteEntry, groups_of, vote
 from clusterkit.facts import Facts, Output
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning.topology import Node, Topology
+from clusterkit.probes import CONTAINER, INSIDE
+from clusterkit.probes.container import Container, ContainerFacts, Image, Inside, Runtime
+from clusterkit.probes.paddle import Paddle
 from clusterkit.steps import Fleet
 from tests.facts.recorded import facts
 
@@ -224,3 +227,36 @@ def test_groups_hold_the_hosts_of_their_children(tmp_path: Path) -> None:
     groups = groups_of(inventories.load(path))
     assert groups["h100"] == ("a", "b")
     assert groups["gpu"] == ("a", "b", "c")
+
+
+# --- in containers ---------------------------------------------------------------------------------
+
+
+def in_image(number: int, digit: str = "a", nccl: str = "2.18.5") -> Facts:
+    """A host that trains in an image; its own Python is another matter."""
+    image = Image(f"sha256:{digit * 64}", f"sha256:{digit * 64}", ("train:1",), "amd64", 1, "", {})
+    runtime = Runtime("docker", ("docker",), "27.1", "x86_64", "/", 1, 1, "systemd", False, (), True)
+    inside = Inside("python3", (3, 10, 12), Paddle("paddlepaddle-gpu", "3.0.0", "12.6", nccl))
+    own = facts(name(number), **usual(number))
+    container = {CONTAINER.name: ContainerFacts(runtime=runtime, image=image), INSIDE.name: Container(inside)}
+    return Facts(name(number), {**own.values, **container}, own.clock)
+
+
+def containers(*found: Facts) -> Fleet:
+    members = {each.host: Settings(each.host, each.host, image="train:1") for each in found}
+    return Fleet(members, {each.host: each for each in found}, None)
+
+
+def test_the_image_and_what_is_inside_are_what_counts() -> None:
+    entries = vote(containers(in_image(0), in_image(1), in_image(2, digit="b", nccl="2.19.3")))
+    assert named(entries) == {"image": {name(2): "sha256:bbbbbbbbbbbb"}, "NCCL": {name(2): "2.19.3"}}
+    majorities = {entry.fact: entry.majority for entry in entries}
+    assert majorities["Paddle"] == "paddlepaddle-gpu 3.0.0"
+    assert majorities["Python"] == "3.10.12"
+    assert majorities["container runtime"] == "docker 27.1"
+
+
+def test_an_image_that_does_not_start_has_no_versions_to_compare() -> None:
+    dead = in_image(2)
+    dead = Facts(dead.host, {**dead.values, INSIDE.name: Container(failed="no space left")}, dead.clock)
+    assert named(vote(containers(in_image(0), in_image(1), dead))) == {}
