@@ -23,6 +23,10 @@ class Misfit(Exception):
     """The value is not of the kind that the variable has; the text completes "expected …"."""
 
 
+class SecretMisfit(Misfit):
+    """The same of a value that is not to be shown."""
+
+
 _TRUE = frozenset({"true", "yes", "on", "y", "t", "1"})
 _FALSE = frozenset({"false", "no", "off", "n", "f", "0"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -264,6 +268,10 @@ def nfs_source(raw: Any) -> str:
 def mount_options(raw: Any) -> str:
     """Options as mount(8) takes them, from a text or a list."""
     options = ",".join(_texts(raw, "mount options")) if isinstance(raw, list) else text(raw)
+    if re.search(r"(^|,)\s*(pass(word)?2?|secret)=", options):
+        raise SecretMisfit(
+            "without a password, which everybody sees: write credentials=FILE, or secretfile=FILE"
+        )
     if re.search(r"\s", options) or options.startswith("-"):
         raise Misfit("mount options such as vers=4.2,noatime, without spaces")
     return options

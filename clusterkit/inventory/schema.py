@@ -8,7 +8,7 @@ from typing import Any
 from clusterkit.errors import InventoryError
 from clusterkit.inventory import expressions, kinds, nearness
 from clusterkit.inventory.expressions import Opaque
-from clusterkit.inventory.kinds import Misfit
+from clusterkit.inventory.kinds import Misfit, SecretMisfit
 from clusterkit.inventory.model import Host, Inventory, Mount, Settings, Value
 from clusterkit.inventory.variables import ENVIRONMENT, NAMES, PREFIX, VARIABLES, Variable, meant_by
 
@@ -90,7 +90,8 @@ class _Reader:
             return variable.kind(raw)
         except Misfit as misfit:
             value = self.host.variables[name]
-            shown = "" if variable.secret else f" is {_brief(raw)}, but it"
+            hidden = variable.secret or isinstance(misfit, SecretMisfit)
+            shown = "" if hidden else f" is {_brief(raw)}, but it"
             message = f"{name}{shown} has to be {misfit}"
             if variable.strict or name.startswith(PREFIX) or _is_wrong_port_range(variable, raw):
                 raise InventoryError(value.source.path, value.source.line, message) from None

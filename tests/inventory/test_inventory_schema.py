@@ -174,6 +174,21 @@ MISFITS = [
 ]
 
 
+@pytest.mark.parametrize("options", ["username=u,password=hunter2", "pass=hunter2", "secret=hunter2"])
+def test_a_password_among_mount_options_is_refused_and_not_shown(options: str) -> None:
+    """They stand in `ps`, in /etc/fstab and in reports."""
+    mount = f'mounts=\'[{{"source": "//nas/x", "path": "/x", "type": "cifs", "options": "{options}"}}]\''
+    for line in (f"nfs_source=nas:/a nfs_path=/a nfs_options={options}", mount):
+        found, warnings = read(line)
+        text = " ".join(warnings)
+        assert "write credentials=FILE" in text
+        assert "hunter2" not in text + repr(found)
+        assert all("password" not in each.options for each in found.mounts)
+    error = refused(f"clusterkit_nfs_source=nas:/a clusterkit_nfs_path=/a clusterkit_nfs_options={options}")
+    assert "hunter2" not in error.message
+    assert read("nfs_source=nas:/a nfs_path=/a nfs_options=credentials=/root/.smb")[0].mounts
+
+
 @pytest.mark.parametrize(("name", "value", "expected"), MISFITS)
 def test_a_bare_misfit_is_ignored_with_a_warning_and_a_prefixed_one_is_refused(
     name: str, value: str, expected: str

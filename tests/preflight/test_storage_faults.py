@@ -184,3 +184,16 @@ def test_the_table_in_the_docs_lists_these_faults() -> None:
     row = re.compile(r"^\| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \|$", re.MULTILINE)
     rows = row.findall((DOCS / "faults.md").read_text())
     assert {(fault.name, fault.check, fault.status) for fault in FAULTS} <= set(rows)
+
+
+def test_a_job_does_not_start_without_its_storage(storage: Storage) -> None:
+    """3 where preflight would mount it, 1 where it cannot; nothing of the job is on any host."""
+    (storage.cluster.folder / "train.py").write_text("print('started')\n")
+    fault = {each.name: each for each in FAULTS}
+    for name, code in (("shared storage not mounted", 3), ("another export on the path", 1)):
+        with planted(fault[name], storage.sandbox, "node03"):
+            ended = storage.cluster.run("launch", str(storage.inventory), "train.py")
+        assert ended.code == code, ended.err
+        assert f"node03: {fault[name].check} {fault[name].status}: " in ended.err
+        assert fault[name].words in ended.err
+        assert storage.cluster.marked() == []
