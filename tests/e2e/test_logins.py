@@ -255,9 +255,9 @@ def test_a_disk_that_fills_with_the_log(odd: Cluster, disk: Callable[..., None])
     assert finished.code == 1
     assert finished.last_line.endswith("failed (exit 1): rank 1 on zshy exited with 1")
     assert re.search(r"  clusterkit: the disk of /srv/runs of ml/\S+ is full", finished.err), finished.err
-    log = odd.run("logs", "--rank", "1").out
-    assert log.startswith("rank 1 begins\n")
-    assert len(log) > 500_000
+    log = odd.run("logs", "--rank", "1")
+    assert log.out.startswith("rank 1 begins\n"), (log.err, finished.out[:300], finished.err)
+    assert len(log.out) > 500_000
     assert odd.gone()
 
 
