@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clusterkit.facts import NOT_FOUND
+from clusterkit.facts import NOT_FOUND, Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses
-from clusterkit.probes import KERNEL, NETWORK, PYTHON
+from clusterkit.probes import CONTAINER, KERNEL, NETWORK, PYTHON
 from clusterkit.steps import Fleet
 
 # How far from a wanted port the next free one may be.
 _SEARCH = 64
 KERNELS_CHOICE = (0, 0)
+_OLDEST_PYTHON = (3, 6)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One host on the training network. `mtu` in bytes, `speed` in Mbit/s where the driver knows it."""
+    """One host on the training network. `mtu` in bytes, `speed` in Mbit/s where the driver knows it.
+
+    `runtime` calls the container runtime where the host's own Python cannot run the proof, and its image can.
+    """
 
     alias: str
     ip: str
@@ -26,7 +30,7 @@ class Peer:
     mtu: int
     speed: int | None
     python: str
-    python_in_image: bool = False
+    runtime: tuple[str, ...] = ()
 
     @property
     def loopback(self) -> bool:
@@ -55,8 +59,7 @@ def peers(fleet: Fleet, hosts: Sequence[str]) -> tuple[Peer, ...]:
 def _peer(settings: Settings, fleet: Fleet, ip: str, interface: str) -> Peer:
     facts = fleet.facts[settings.alias]
     link = facts[NETWORK].interfaces.get(interface)
-    python, failure = facts.get(PYTHON), facts.failure(PYTHON)
-    missing = failure is not None and failure.status == NOT_FOUND
+    python = facts.get(PYTHON)
     return Peer(
         alias=settings.alias,
         ip=ip,
@@ -64,8 +67,21 @@ def _peer(settings: Settings, fleet: Fleet, ip: str, interface: str) -> Peer:
         mtu=link.mtu if link else 1500,
         speed=link.speed if link else None,
         python=python.path if python else settings.python,
-        python_in_image=missing and settings.container_runtime != "none" and settings.image is not None,
+        runtime=_runtime(facts) if _unfit(facts) else (),
     )
+
+
+def _unfit(facts: Facts) -> bool:
+    """True if the host has no Python, or one that is too old."""
+    python, failure = facts.get(PYTHON), facts.failure(PYTHON)
+    if python is not None:
+        return python.version < _OLDEST_PYTHON
+    return failure is not None and failure.status == NOT_FOUND
+
+
+def _runtime(facts: Facts) -> tuple[str, ...]:
+    container = facts.get(CONTAINER) if CONTAINER.name in facts.values else None
+    return container.runtime.command if container and container.runtime and container.image else ()
 
 
 def ports(fleet: Fleet, alias: str) -> list[tuple[str, int, int]]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from importlib import resources
 from textwrap import dedent
 
-from clusterkit.inventory.model import Settings
 from clusterkit.probes.disk import shell_path
 
 # In this order: each needs only those before it.
@@ -57,11 +57,10 @@ def script(python: str, size: int) -> str:
     return f"command -v {word} >/dev/null 2>&1 || {{ {missing}; }}\nexec {word} {_arguments(size)}\n"
 
 
-def script_in_image(settings: Settings, size: int) -> str:
-    """The same by the `python3` of the host's training image, for a host that has none of its own."""
-    runtime, image = settings.container_runtime, shlex.quote(settings.image or "")
-    options = "--rm -i --network host --entrypoint python3"
-    return f"exec {runtime} run {options} {image} {_arguments(size)}\n"
+def script_in_image(runtime: Sequence[str], image: str, size: int) -> str:
+    """The same by the `python3` of the training image, for a host that has none of its own."""
+    options = ["run", "--rm", "-i", "--network", "host", "--entrypoint", "python3", image]
+    return f"exec {shlex.join([*runtime, *options])} {_arguments(size)}\n"
 
 
 def _arguments(size: int) -> str:

@@ -147,8 +147,9 @@ class _Proving:
 
     def _begin(self, peer: Peer) -> Mapping[str, Any]:
         settings, size = self._fleet.members[peer.alias], len(self._program)
-        in_image = peer.python_in_image
-        script = program.script_in_image(settings, size) if in_image else program.script(peer.python, size)
+        script = program.script(peer.python, size)
+        if peer.runtime:
+            script = program.script_in_image(peer.runtime, settings.image or "", size)
         talk = Conversation.begin(self._remotes[peer.alias], script, self._program)
         self._talks[peer.alias] = talk
         wanted = ports(self._fleet, peer.alias)

@@ -21,9 +21,10 @@ import pytest
 from clusterkit.between import Options, peers, program, prove
 from clusterkit.between.conversation import Conversation
 from clusterkit.errors import CommandFailed, HostTimeout
-from clusterkit.facts import Facts, Output
+from clusterkit.facts import Facts, Output, interpret
 from clusterkit.inventory.model import PortRange, Settings
-from clusterkit.probes import PYTHON
+from clusterkit.probes import CONTAINER, PYTHON
+from clusterkit.probes.container import ContainerFacts, Image, Runtime
 from clusterkit.remote import Connections, ConnectOptions
 from clusterkit.steps import Fleet
 from tests.facts.recorded import facts
@@ -255,10 +256,9 @@ def test_a_host_without_python_uses_its_image(tmp_path: Path) -> None:
     docker = tmp_path / "docker"
     docker.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/said\nshift 8\nexec {sys.executable} "$@"\n')
     docker.chmod(0o755)
-    settings = member(1, image="train:1", container_runtime="docker")
     sent = program.build()
     process = subprocess.run(
-        ["sh", "-c", program.script_in_image(settings, len(sent))],
+        ["sh", "-c", program.script_in_image(["docker"], "train:1", len(sent))],
         input=sent,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
@@ -289,3 +289,29 @@ def test_ports_lie_in_port_range_and_above_the_privileged_ones() -> None:
     assert wanted["low"] == (1024, 1088)
     assert wanted["high"] == (39936, 40000)
     assert wanted["ephemeral"] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("python", "uses_image"),
+    [
+        (Output(127, ""), True),
+        (Output(0, "/usr/bin/python3\nversion=3.5.2\n"), True),
+        (Output(1, "", "Segmentation fault"), False),
+    ],
+)
+def test_a_host_whose_python_cannot_run_it_uses_the_image_if_it_has_one(
+    python: Output, uses_image: bool
+) -> None:
+    fleet = local(member(1, image="train:1"))
+    image = Image("sha256:1", "", (), "amd64", 1, "", {})
+    sudo = ("sudo", "-n", "docker")
+    runtime = Runtime("docker", sudo, "27", "x86_64", "/", 1, 1, "systemd", False, (), True)
+    unread = interpret("n1", {"python": python}, [PYTHON])
+    for found, expected in (
+        (ContainerFacts(runtime=runtime, image=image), sudo if uses_image else ()),
+        (ContainerFacts(runtime=runtime), ()),
+        (None, ()),
+    ):
+        values = {**fleet.facts["n1"].values, **unread, CONTAINER.name: found}
+        (peer,) = peers.peers(Fleet(fleet.members, {"n1": Facts("n1", values)}, None), ["n1"])
+        assert peer.runtime == expected
