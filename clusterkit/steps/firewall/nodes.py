@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 
-from clusterkit import addresses
 from clusterkit.errors import HostError, TopologyError
 from clusterkit.inventory.model import Settings
+from clusterkit.planning import addresses
 from clusterkit.probes import KERNEL, NETWORK
 from clusterkit.probes.firewall import Opening
 from clusterkit.probes.network import NetworkFacts
