@@ -129,3 +129,10 @@ def test_a_firewall_is_not_blamed_for_an_address_used_twice() -> None:
     (found,) = judged(tried(1, 2, master={**OPEN, "outcome": "stranger"}), lambda blocked: "")
     assert "security group" not in found.detail
     assert "address of its own" in found.hint
+
+
+def test_a_dropped_answer_may_be_a_hosts_own_doing() -> None:
+    """Rules are followed for requests: what drops the answer may be among them all the same."""
+    (found,) = judged(tried(1, 2, answered=True, master=SILENT), lambda blocked: "")
+    assert "something between them" not in found.detail
+    assert found.hint.startswith("look at the firewalls of gpu02 (in) and gpu01 (out)")
