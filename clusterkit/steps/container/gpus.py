@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.probes import GPUS
 from clusterkit.probes.container import CONTAINER, INSIDE
-from clusterkit.steps.container.scope import container_on, inside, runtime_on, silent
+from clusterkit.steps.container.scope import container_on, inside, runtime_on, said, silent
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Step
 from clusterkit.steps.gpus.scope import gpus
 from clusterkit.steps.gpus.scope import silent as without_gpus
@@ -42,13 +42,16 @@ class GpuContainers(Step):
             snap = runtime is not None and runtime.root.startswith("/var/snap/")
             return f"{'Docker from a snap' if snap else 'the container runtime'} has no NVIDIA runtime"
         if container and container.refused:
-            return f"a container with GPUs does not start: {container.refused}"
+            return f"a container with GPUs does not start: {said(container.refused)}"
         if "gpus" in change.keys:
             return f"a container sees {change.actual['gpus']} GPUs, the host has {change.desired['gpus']}"
         return "a container sees the GPUs, but not the driver's libcuda.so.1"
 
     def hint(self, change: Change) -> str:
         kind = change.settings.container_runtime
+        container = container_on(change.facts)
+        if "gpus" in change.keys and not (container and container.refused):
+            return f"restart {kind}, or make its CDI files anew: it was set up when fewer GPUs were there"
         if "nvidia_runtime" in change.keys or "gpus" in change.keys:
             if kind == "podman":
                 generate = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"

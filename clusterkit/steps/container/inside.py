@@ -5,7 +5,15 @@ from __future__ import annotations
 from clusterkit.facts import TIMED_OUT
 from clusterkit.probes.container import CONTAINER, INSIDE
 from clusterkit.probes.rdma import RDMA
-from clusterkit.steps.container.scope import absent, client, container_on, image_name, inside, not_started
+from clusterkit.steps.container.scope import (
+    absent,
+    client,
+    container_on,
+    image_name,
+    inside,
+    not_started,
+    said,
+)
 from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, State, Step, VersionAtLeast
 from clusterkit.steps.python import OLDEST_PADDLE, OLDEST_PYTHON
 
@@ -38,8 +46,8 @@ class ContainerStarts(Step):
 
     def explain(self, change: Change) -> str:
         found = container_on(change.facts)
-        said = found.failed if found else f"no answer within {INSIDE.timeout} s"
-        return f"a container of {image_name(change.settings)} does not start: {said.removeprefix('docker: ')}"
+        reason = said(found.failed) if found else f"no answer within {INSIDE.timeout} s"
+        return f"a container of {image_name(change.settings)} does not start: {reason}"
 
     def hint(self, change: Change) -> str:
         if "none of these runs in the image" in self.explain(change):
@@ -124,10 +132,10 @@ class ContainerMemory(Step):
         return "warning" if isinstance(size, float) and size > 0.1 else "failed"
 
     def explain(self, change: Change) -> str:
-        size = change.actual["size_gib"]
-        return (
-            f"/dev/shm in the container has {size or 0} GiB; data loaders want {change.desired['size_gib']}"
-        )
+        size, wanted = change.actual["size_gib"], change.desired["size_gib"]
+        if size is None:
+            return "there is no /dev/shm in the container"
+        return f"/dev/shm in the container has {size} GiB; data loaders want {wanted}"
 
     def hint(self, change: Change) -> str:
         return "write a larger shm_size in the inventory, such as shm_size=16g"

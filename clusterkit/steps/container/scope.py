@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from shlex import join
 
 from clusterkit.facts import Facts
@@ -60,6 +61,11 @@ def inside(facts: Facts) -> Inside | None:
 def image_name(settings: Settings) -> str:
     """The image as the inventory has it."""
     return settings.image or ""
+
+
+def said(words: str) -> str:
+    """The runtime's words without those that say who speaks."""
+    return re.sub(r"^(docker: )?(Error(:| response from daemon:) )?", "", words)
 
 
 def client(facts: Facts) -> str:
