@@ -1,0 +1,159 @@
+"""Preflight against its floor (bare Fabric) and its peers (Ansible, pyinfra), on the same hosts in one run.
+
+    python -m tests.bench.preflight_speed [HOSTS]
+
+Budgets, as ratios: facts and vote at most 2 times a bare Fabric fan-out of `true`, with the connect proof
+3 times; a first `preflight --yes` on hosts whose iptables drops by default, proof included, 20 times faster
+than the same checks in Ansible and 3 times faster than in pyinfra, which prove nothing. A peer runs where
+it is installed: `pip install ansible-core pyinfra`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from clusterkit import between, inventory, preflight
+from clusterkit.preflight import Target
+from clusterkit.remote import Connections
+from clusterkit.sandbox.sandbox import Sandbox
+from clusterkit.sandbox.spec import SandboxSpec
+
+PEERS = Path(__file__).parent / "peers"
+ROUNDS = 3
+DROP = """
+iptables -P INPUT DROP
+iptables -A INPUT -i lo -j ACCEPT
+iptables -A INPUT -p tcp --dport 22 -j ACCEPT
+iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+"""
+
+
+def main(count: int = 16) -> None:
+    """Print each figure and its ratio."""
+    if os.geteuid() != 0 or sys.platform != "linux":
+        print("preflight speed: skipped, sandbox hosts need Linux and root")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        reading(count, Path(folder))
+        for name, command in first_runs().items():
+            print(f"first run on {count} hosts, {name}: {first_run(count, Path(folder), command):.1f} s")
+
+
+def reading(count: int, folder: Path) -> None:
+    """The floor, and what facts, vote and proof cost above it, taking turns."""
+    with sandbox(count, folder, "floor") as hosts:
+        times = [(seconds(lambda: floor(hosts)), *read(hosts)) for _ in range(ROUNDS)]
+    bare, facts, proof = (min(each) for each in zip(*times, strict=True))
+    print(
+        f"{count} hosts: bare Fabric {bare:.2f} s; facts and vote {facts:.2f} s, ratio {facts / bare:.2f} "
+        f"(budget 2); with the connect proof {proof:.2f} s, ratio {proof / bare:.2f} (budget 3)"
+    )
+
+
+def sandbox(count: int, folder: Path, name: str) -> Sandbox:
+    """Fresh hosts with stand-in GPUs, so that every tool finds what it asks for."""
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    spec = SandboxSpec.of(count, name=f"bench-{name}", gpus=8, python=(sys.executable,))
+    return Sandbox.up(spec, folder / f"{name}.ini")
+
+
+def floor(hosts: Sandbox) -> None:
+    """One connection and `true` on every host, as Fabric's documentation has it."""
+    from fabric import Connection
+
+    def one(name: str) -> None:
+        key = {"key_filename": str(hosts.private_key)}
+        with Connection(hosts.addresses(name)[0], user="root", connect_kwargs=key) as connection:
+            connection.run("true", hide=True)
+
+    with ThreadPoolExecutor(len(hosts.hosts)) as pool:
+        list(pool.map(one, hosts.hosts))
+
+
+def read(hosts: Sandbox) -> tuple[float, float]:
+    """Seconds for facts and vote, and for the same with the connect proof."""
+    listed = inventory.load(hosts.inventory)
+    members = tuple(inventory.settings(listed, host)[0] for host in listed.hosts.values())
+    target = Target(members, tuple(each.alias for each in members))
+    cancel = threading.Event()
+    begun = time.perf_counter()
+    with Connections() as connections:
+        remotes = {each.alias: connections.to(each) for each in members}
+        found = preflight.read(target, remotes, 64, cancel, lambda what, waiting: None)
+        between.vote(found.fleet)
+        facts = time.perf_counter() - begun
+        between.prove(
+            found.fleet, target.hosts, remotes, between.Options(), lambda what, waiting: None, cancel
+        )
+    return facts, time.perf_counter() - begun
+
+
+def first_runs() -> dict[str, list[str]]:
+    """The commands that are compared; INVENTORY, NETWORK and KEY are filled in."""
+    runs = {
+        "clusterkit preflight --yes": [sys.executable, "-m", "clusterkit", "preflight", "--yes", "INVENTORY"]
+    }
+    if ansible := shutil.which("ansible-playbook", path=path()):
+        network = ["-e", "training_network=NETWORK"]
+        runs["ansible"] = [ansible, "-f", "16", "-i", "INVENTORY", *network, str(PEERS / "preflight.yml")]
+    if pyinfra := shutil.which("pyinfra", path=path()):
+        runs["pyinfra"] = [
+            pyinfra,
+            "-y",
+            "--user",
+            "root",
+            "--key",
+            "KEY",
+            "ADDRESSES",
+            str(PEERS / "deploy.py"),
+        ]
+    return runs
+
+
+def path() -> str:
+    """Where the peers may be: beside this interpreter, then PATH."""
+    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+
+
+def first_run(count: int, folder: Path, command: list[str]) -> float:
+    """Seconds of one command on hosts that nobody has touched before."""
+    with sandbox(count, folder, "first") as hosts:
+        for name in hosts.hosts:
+            hosts.sh(name, DROP)
+        network = hosts.addresses(hosts.hosts[0])[0].rsplit(".", 1)[0] + ".0/24"
+        fillings = {
+            "INVENTORY": str(hosts.inventory),
+            "training_network=NETWORK": f"training_network={network}",
+            "KEY": str(hosts.private_key),
+            "ADDRESSES": ",".join(hosts.addresses(name)[0] for name in hosts.hosts),
+        }
+        words = [fillings.get(word, word) for word in command]
+        env = {**os.environ, "TRAINING_NETWORK": network, "ANSIBLE_HOST_KEY_CHECKING": "False"}
+        return seconds(lambda: run(words, env))
+
+
+def run(command: list[str], env: dict[str, str]) -> None:
+    """Run it to its end; what it said is shown if it failed."""
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900, check=False)
+    if ended.returncode:
+        print(f"{command[0]} ended with {ended.returncode}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
