@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -137,6 +138,25 @@ def test_something_else_on_the_path_is_named_and_left_alone(storage: Storage) ->
     assert storage.reset().code == 0
     assert nfs.mounted(sandbox, "node03") == before
     assert told(sandbox, "node02", "ls -d /mnt/shared 2>/dev/null; echo gone") == "gone\n"
+
+
+def test_a_mount_inside_another_is_mounted_after_it(storage: Storage) -> None:
+    sandbox, inner = storage.sandbox, f"{PATH}/inner"
+    mount = {"source": f"{storage.server}:/b", "path": inner, "options": "vers=3"}
+    storage.declare("a", mounts=f"'{json.dumps([mount], separators=(',', ':'))}'")
+    before = nfs.mounted(sandbox, "node02")
+    _, said = storage.preflight("--yes", "--limit", "node02")
+    assert check(said, "node02", "mounts")["status"] == "changed"
+    assert [each for each in nfs.mounted(sandbox, "node02") if each not in before] == [
+        f"{storage.server}:/a {PATH}",
+        f"{storage.server}:/b {inner}",
+    ]
+    ended = storage.reset()
+    assert ended.code == 0, ended.err
+    assert nfs.mounted(sandbox, "node02") == before
+    assert nfs.fstab(sandbox, "node02").decode() == FSTAB
+    # The directory in it is on the server, and may be another host's mount point by now.
+    assert told(sandbox, SERVER, "ls /export/a") == "inner\n"
 
 
 def test_a_server_that_is_silent_costs_seconds(storage: Storage) -> None:

@@ -37,7 +37,7 @@ def mount(wanted: Mount, missing: int, *, inside: bool) -> list[str]:
         wanted.path,
     ]
     command = f"timeout -s KILL {MOUNT_LIMIT_S} mount {join(arguments)}"
-    make = [f"mkdir -p {quote(wanted.path)}"] if missing else []
+    make = [f"mkdir -p {quote(wanted.path)}"] if missing or inside else []
     if not missing or inside:
         return [*make, command]
     remove = join(["rmdir", *directories(wanted.path, missing)])

@@ -53,14 +53,21 @@ def obstacle(mount: Mount, settings: Settings, facts: StorageFacts) -> str:
         return f"a second entry in the inventory ({twice[0]})"
     if seen.mounted is not None and not is_mounted(mount, seen):
         return words(seen.mounted)
-    if seen.exists and not seen.directory:
-        return "a file"
-    if seen.full:
-        return "files of this host"
+    if not _hidden(mount, settings, facts):
+        if seen.exists and not seen.directory:
+            return "a file"
+        if seen.full:
+            return "files of this host"
     line = line_for(mount, facts)
     if line is not None and line not in marked([line]) and not is_declared(mount, line, seen):
         return f"{line.source} ({line.type}) in /etc/fstab"
     return ""
+
+
+def _hidden(mount: Mount, settings: Settings, facts: StorageFacts) -> bool:
+    """True if what is on the path now will not be there once the mount around it is."""
+    around = above(mount, settings)
+    return around is not None and not is_mounted(around, facts.mounts[around.path])
 
 
 def answer(mount: Mount, seen: MountFacts) -> str:

@@ -134,7 +134,7 @@ def _possible(host: str, fleet: Fleet) -> list[Mount]:
         if is_mounted(mount, seen):
             found.append(mount)
             continue
-        waits = around is not None and not is_mounted(around, facts.mounts[around.path])
+        waits = around is not None and around not in found
         comes = fleet.permissions.install and not facts.gpu_containers
         if answer(mount, seen) == ANSWERS and not waits and (comes or not lacks_program(mount, facts)):
             found.append(mount)
