@@ -201,12 +201,18 @@ class Job:
             if changed:
                 status = self.watch.status()
                 self._save(status)
-                progress = {"doing": status["state"], "status": status, "absent": self._absent()}
-                self.tell(Event("progress", self.record.run_id, progress))
+                self.tell(Event("progress", self.record.run_id, self._progress(status)))
             if last_look == float("inf") and self.watch.decision["phase"] == "done":
                 last_look = deadline(LAST_LOOK_S)
             if time.monotonic() > self.stop_limit:
                 raise Interrupted(self.interrupts.signum, self._unfinished())
+
+    def _progress(self, status: dict[str, Any]) -> dict[str, Any]:
+        """What is going on: the job, and after its end the rest of its logs."""
+        if self.watch.decision["phase"] != "done":
+            return {"doing": status["state"], "status": status, "absent": self._absent()}
+        waiting = [node.host for node in self.record.nodes if node.host not in self.watch.finished]
+        return {"doing": "gathering the logs", "waiting": waiting}
 
     def _absent(self) -> dict[str, str]:
         """The nodes whose launcher has not come to Paddle's meeting point, and why if their host knows."""
