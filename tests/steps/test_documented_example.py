@@ -42,4 +42,5 @@ def test_the_step_and_its_case() -> None:
 
 def test_every_check_has_a_line_in_the_table() -> None:
     table = re.findall(r"^\| ([^|]+) \|", (DOCS / "checks-launch.md").read_text(), re.MULTILINE)
-    assert [step.name for step in ALL if LAUNCH in step.tags] == table[1:]
+    listed = [name for cell in table[1:] for name in cell.split(", ")]
+    assert [step.name for step in ALL if LAUNCH in step.tags] == listed
