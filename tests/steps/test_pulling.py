@@ -99,136 +99,15 @@ def test_progress_counts_layers() -> None:
     assert quiet.stdout == ""
 
 
-HUB = "paddlepaddle/paddle:3"
 OWN = "reg.example:5000/train:7"
-# Words of Docker 20.10 to 29 and Podman 4 and 5, as they were printed.
-WORDS = [
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": dial tcp 10.0.0.9:5000: connect: '
-        "connection refused",
-        "the registry reg.example:5000 cannot be reached: connection refused",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": dial tcp: lookup reg.example on '
-        "10.0.0.2:53: no such host",
-        "the registry reg.example:5000 cannot be reached: no such host",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": net/http: request canceled while waiting '
-        "for connection (Client.Timeout exceeded while awaiting headers)",
-        "the registry reg.example:5000 cannot be reached: no answer",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "http://reg.example:5000/v2/": context deadline exceeded',
-        "the registry reg.example:5000 cannot be reached: no answer",
-    ),
-    (
-        OWN,
-        "Error: initializing source docker://reg.example:5000/train:7: pinging container registry "
-        'reg.example:5000: Get "https://reg.example:5000/v2/": dial tcp 10.0.0.9:5000: connect: no route to host',
-        "the registry reg.example:5000 cannot be reached: no route to host",
-    ),
-    (
-        OWN,
-        "Error response from daemon: manifest for reg.example:5000/train:7 not found: manifest unknown: manifest "
-        "unknown",
-        "the registry reg.example:5000 has no train:7",
-    ),
-    (
-        OWN,
-        "Error: initializing source docker://reg.example:5000/train:7: reading manifest 7 in "
-        "reg.example:5000/train: manifest unknown",
-        "the registry reg.example:5000 has no train:7",
-    ),
-    (
-        f"train@{DIGEST}",
-        f"Error response from daemon: manifest for train@{DIGEST} not found: manifest unknown: manifest unknown",
-        f"Docker Hub has no library/train@{DIGEST}",
-    ),
-    (
-        HUB,
-        "Error response from daemon: pull access denied for paddlepaddle/padle, repository does not exist or may "
-        "require 'docker login': denied: requested access to the resource is denied",
-        "Docker Hub has no paddlepaddle/paddle, or does not show it without a login",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Head "https://reg.example:5000/v2/train/manifests/7": no basic auth credentials',
-        "the registry reg.example:5000 refuses the login",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": unauthorized: incorrect username or '
-        "password",
-        "the registry reg.example:5000 refuses the login",
-    ),
-    (
-        OWN,
-        "Error: initializing source docker://reg.example:5000/train:7: unable to retrieve auth token: invalid "
-        "username/password: unauthorized: authentication required",
-        "the registry reg.example:5000 refuses the login",
-    ),
-    (
-        HUB,
-        "Error response from daemon: toomanyrequests: You have reached your pull rate limit. You may increase the "
-        "limit by authenticating and upgrading: https://www.docker.com/increase-rate-limit",
-        "Docker Hub refuses more pulls for now (429, too many requests)",
-    ),
-    (
-        OWN,
-        "Error response from daemon: error parsing HTTP 429 response body: invalid character '<' looking for "
-        'beginning of value: "<html>"',
-        "the registry reg.example:5000 refuses more pulls for now (429, too many requests)",
-    ),
-    (
-        OWN,
-        "failed to register layer: Error processing tar file(exit status 1): write /usr/lib/libpaddle.so: no space "
-        "left on device",
-        "the disk is full: train:7 does not fit on /var/lib/docker",
-    ),
-    (
-        HUB,
-        "no matching manifest for linux/arm64/v8 in the manifest list entries: no match for platform in manifest",
-        "Docker Hub has no paddlepaddle/paddle:3 for this host's architecture",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": http: server gave HTTP response to HTTPS '
-        "client",
-        "the registry reg.example:5000 speaks plain HTTP, which docker refuses",
-    ),
-    (
-        OWN,
-        'Error response from daemon: Get "https://reg.example:5000/v2/": tls: failed to verify certificate: x509: '
-        "certificate signed by unknown authority",
-        "the certificate of the registry reg.example:5000 is not trusted: certificate signed by unknown authority",
-    ),
-    (OWN, "no end after 50 min", "pulling train:7 had no end after 50 min"),
-    (
-        OWN,
-        "Error response from daemon: received unexpected HTTP status: 503 Service Unavailable",
-        "the registry reg.example:5000 does not work: 503 Service Unavailable",
-    ),
-    (OWN, "unexpected EOF", "the registry reg.example:5000 cannot be reached: unexpected EOF"),
-    (
-        OWN,
-        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
-        "the Docker daemon went down during the pull",
-    ),
-    (OWN, "something new", "train:7 could not be pulled: something new"),
-]
+# Words of Docker 20.10 to 29 and Podman 4 and 5, and what becomes of them.
+WORDS = json.loads((Path(__file__).parent.parent / "cases" / "pulling" / "last-words.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("image", "said", "message"), WORDS, ids=[str(number) for number in range(len(WORDS))]
-)
-def test_last_words_become_one_line(image: str, said: str, message: str) -> None:
-    told, hint = why(said, image, DOCKER, "gpu01")
-    assert told == message
+@pytest.mark.parametrize("case", WORDS, ids=[str(number) for number in range(len(WORDS))])
+def test_last_words_become_one_line(case: dict[str, str]) -> None:
+    told, hint = why(case["said"], case["image"], DOCKER, "gpu01")
+    assert told == case["message"]
     assert hint
     assert "\n" not in told + hint
 
@@ -238,7 +117,7 @@ def test_the_login_is_that_of_whoever_calls_the_runtime() -> None:
         "docker", ("sudo", "-n", "docker"), "28.2.2", "amd64", "/d", None, None, "systemd", False, (), False
     )
     assert why("unauthorized", OWN, sudo, "gpu01")[1] == "on gpu01: sudo -n docker login reg.example:5000"
-    assert why("unauthorized", HUB, DOCKER, "gpu01")[1] == "on gpu01: docker login"
+    assert why("unauthorized", "paddlepaddle/paddle:3", DOCKER, "gpu01")[1] == "on gpu01: docker login"
     assert "/etc/containers/certs.d" in why("x509: unknown", OWN, PODMAN, "gpu01")[1]
 
 
