@@ -39,7 +39,7 @@ _WATCHED = r"""
 here=$(mktemp -d) || exit 1
 trap 'rm -rf "$here"' EXIT
 trap 'exit 143' HUP INT PIPE TERM
-{ sh -c "$lines" </dev/null >"$here/said" 2>&1; echo $? 2>/dev/null >"$here/status"; } &
+{ sh -c "$lines" </dev/null >"$here/said" 2>&1; echo $? >"$here/status"; } >/dev/null 2>&1 &
 pause=0.2
 while [ ! -s "$here/status" ]; do
     sleep $pause 2>/dev/null || sleep 1
