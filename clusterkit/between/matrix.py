@@ -42,9 +42,10 @@ class Matrix:
 
     @cached_property
     def typical(self) -> float:
-        """What three quarters of the pairs do not pass: right also where one host of three is slow."""
+        """The median. Of up to four hosts, the upper quartile: one of three may be slow both ways."""
         ordered = sorted(self.rates.values())
-        return ordered[math.ceil(0.75 * len(ordered)) - 1] if ordered else 0.0
+        share = 0.75 if len(self.hosts) < 5 else 0.5
+        return ordered[math.ceil(share * len(ordered)) - 1] if ordered else 0.0
 
     @cached_property
     def suspects(self) -> list[Pair]:

@@ -21,6 +21,13 @@ def fleet(count: int, slow: dict[Pair, float] | None = None, seed: int = 1) -> M
     return Matrix(hosts, {**rates, **(slow or {})})
 
 
+def test_hosts_that_share_few_processors_differ_and_are_not_slow() -> None:
+    noise = random.Random(3)
+    measured = fleet(16)
+    busy = {pair: SPEED * noise.uniform(0.55, 1.6) for pair in measured.rates}
+    assert named(Matrix(measured.hosts, busy)) == []
+
+
 def outward(host: str, count: int) -> dict[Pair, float]:
     return {(host, f"n{number}"): SPEED / 50 for number in range(count) if f"n{number}" != host}
 
