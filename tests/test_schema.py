@@ -12,6 +12,7 @@ from clusterkit.between import VoteEntry
 from clusterkit.errors import CommandFailed, FleetError, InputError, Interrupted, Unreachable
 from clusterkit.fleet import Answers
 from clusterkit.preflight import Finding, Reading
+from clusterkit.prepare import ChecksFailed
 from clusterkit.proving import Proofs, Result
 from clusterkit.remote.protocol import Result as Ran
 from clusterkit.report import answers, preflight, problems
@@ -74,6 +75,16 @@ def test_errors() -> None:
     for error in (InputError("a", "b"), unreachable, fleet, Interrupted(2, ["gpu1"])):
         validate("error", problems.document(error))
     assert problems.document(fleet)["exit_code"] == 4
+
+
+def test_checks_that_forbid_a_start_are_in_the_document() -> None:
+    low = Verdict("gpu1", "disk space", "failed", {"free": 1}, {"free": 0}, ("free",), "low", "make room")
+    written = problems.document(ChecksFailed([low]))
+    validate("error", written)
+    hosts = written["hosts"]
+    assert isinstance(hosts, dict)
+    assert hosts["gpu1"]["checks"][0]["name"] == "disk space"
+    assert hosts["gpu1"]["error"] == "low"
 
 
 def test_stop_and_exec() -> None:

@@ -30,6 +30,8 @@ def show(error: ClusterkitError, *, as_json: bool = False, words: Words | None =
 
 def document(error: ClusterkitError) -> dict[str, object]:
     """The error as JSON: the keys of schema 1 for a command that could not give its own document."""
+    from clusterkit.prepare import ChecksFailed
+
     result: dict[str, object] = {
         "schema": 1,
         "ok": False,
@@ -40,6 +42,15 @@ def document(error: ClusterkitError) -> dict[str, object]:
     if isinstance(error, FleetError):
         result["hosts"] = {
             host: {"error": each.message, "hint": each.hint} for host, each in error.failures.items()
+        }
+    if isinstance(error, ChecksFailed):
+        result["hosts"] = {
+            host: {
+                "error": "; ".join(each.message for each in error.verdicts if each.host == host),
+                "hint": error.hint,
+                "checks": [each.as_json() for each in error.verdicts if each.host == host],
+            }
+            for host in dict.fromkeys(each.host for each in error.verdicts)
         }
     if isinstance(error, Interrupted):
         result["unfinished"] = list(error.unfinished)
