@@ -118,7 +118,11 @@ class Converge:
         if not lines:
             self._words.insist("preflight has left nothing on these hosts")
             return unreachable
-        if check or not self._agreed(yes, ["taking back:", *lines]):
+        if check:
+            for line in ("would take back:", *lines):
+                self._words.say(line)
+            return unreachable or ExitCode.PENDING
+        if not self._agreed(yes, ["taking back:", *lines]):
             return unreachable or ExitCode.PENDING
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
         self._words.clear()

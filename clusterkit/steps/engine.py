@@ -6,6 +6,7 @@ all follow from its two dicts in the same keys and its lines of shell, which not
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from clusterkit.errors import ExitCode, worst
 from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
 from clusterkit.planning.topology import Node, Topology
+from clusterkit.probes.host import HOST, HostFacts
 from clusterkit.tables import Tables
 
 V = TypeVar("V")
@@ -28,6 +30,8 @@ State = Mapping[str, "Scalar | tuple[str, ...] | Requirement"]
 
 # Preflight asks every step. One that a job cannot do without carries this tag: `launch` asks it too.
 LAUNCH = "launch"
+
+_TAKES_ROOT = "echo it takes root: write ansible_become=true for {}; exit 1"
 
 # What the verdict means for the command's exit code; everything else is fine.
 _EXIT: Mapping[str, ExitCode] = {
@@ -301,7 +305,17 @@ def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
     change = Change(host, fleet, desired, actual, keys)
     fix = tuple(step.fix(change))
     status: Status = "pending" if fix else step.severity(change)
-    return replace(verdict, status=status, message=step.explain(change), hint=step.hint(change), fix=fix)
+    verdict = replace(verdict, status=status, message=step.explain(change), hint=step.hint(change), fix=fix)
+    if fix and step.root and not may_be_root(host, fleet):
+        hint = f"write ansible_become=true for {host}: preflight does this as root"
+        return replace(verdict, status="manual", hint=hint, fix=())
+    return verdict
+
+
+def may_be_root(host: str, fleet: Fleet) -> bool:
+    """True if the login is root, or the inventory permits to become root."""
+    who = fleet.facts[host].values.get(HOST.name)
+    return fleet.members[host].become or (isinstance(who, HostFacts) and who.uid == 0)
 
 
 def judge_all(steps: Iterable[Step], fleet: Fleet, hosts: Collection[str] | None = None) -> list[Verdict]:
@@ -323,7 +337,8 @@ def undone(steps: Iterable[Step], host: str, fleet: Fleet) -> dict[str, list[str
         except ProbeFailed:
             continue
         if lines:
-            found[step.name] = lines
+            permitted = not step.root or may_be_root(host, fleet)
+            found[step.name] = lines if permitted else [_TAKES_ROOT.format(shlex.quote(host))]
     return found
 
 

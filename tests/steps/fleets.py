@@ -27,7 +27,7 @@ def fleet(case: Mapping[str, Any]) -> Fleet:
     """The case's hosts; node N has the address 10.0.0.N+1 and two ranks, or one for each GPU."""
     hosts: Mapping[str, Mapping[str, Any]] = case["hosts"]
     members = {
-        alias: Settings(alias, f"{alias}.example", **_typed(host.get("settings", {})))
+        alias: Settings(alias, f"{alias}.example", **{"become": True, **_typed(host.get("settings", {}))})
         for alias, host in hosts.items()
     }
     found = {

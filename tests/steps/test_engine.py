@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.facts import NEEDS_ROOT, Clock, Facts, Output, Probe, interpret
 from clusterkit.inventory.model import Settings
+from clusterkit.probes.host import HOST, HostFacts
 from clusterkit.steps import (
     ALL,
     LAUNCH,
@@ -33,6 +34,7 @@ from clusterkit.steps.engine import (
     Severity,
     State,
     VersionAtLeast,
+    undone,
     version_key,
 )
 from tests.facts.recorded import PROBES, facts
@@ -75,7 +77,7 @@ def hosts(**colours: Output | str) -> Fleet:
         alias: said if isinstance(said, Output) else Output(0, said) for alias, said in colours.items()
     }
     return Fleet(
-        {alias: Settings(alias, alias) for alias in colours},
+        {alias: Settings(alias, alias, become=True) for alias in colours},
         {
             alias: Facts(alias, interpret(alias, {"colour": said}, [COLOUR]))
             for alias, said in outputs.items()
@@ -97,6 +99,36 @@ def test_a_fix_makes_it_pending() -> None:
     found = verdict("red")
     assert (found.status, found.fix, found.changed_keys) == ("pending", ("paint it",), ("colour",))
     assert found.message == "colour is red, not green"
+
+
+@dataclass(frozen=True)
+class Home(Painted):
+    """What the login itself may do."""
+
+    root: bool = False
+
+    def undo(self, host: str, fleet: Fleet) -> list[str]:
+        return ["scrape it off"]
+
+
+@pytest.mark.parametrize(
+    ("uid", "become", "may"), [(1000, False, False), (1000, True, True), (0, False, True)]
+)
+def test_nothing_is_done_as_root_that_the_inventory_does_not_permit(
+    uid: int, become: bool, may: bool
+) -> None:
+    who = HostFacts(uid, uid, "ml", "/home/ml", "a", "6.1", "x86_64", "Debian", "1", "2")
+    known = Fleet(
+        {"a": Settings("a", "a", become=become)}, {"a": Facts("a", {"colour": "red", HOST.name: who})}
+    )
+    found = judge(Painted(), "a", known)
+    assert (found.status, found.fix) == (("pending", ("paint it",)) if may else ("manual", ()))
+    assert ("ansible_become=true" in found.hint) is not may
+    assert judge(Home(), "a", known).status == "pending"
+    assert undone([Home()], "a", known) == {"painted": ["scrape it off"]}
+    (line,) = undone([Home(root=True)], "a", known)["painted"]
+    assert (line == "scrape it off") is may
+    assert ("ansible_become=true" in line) is not may
 
 
 @pytest.mark.parametrize("severity", ["manual", "warning", "failed"])

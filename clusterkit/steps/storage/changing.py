@@ -120,8 +120,9 @@ unmount() {
     return 1
 }
 failed=
+trap 'if [ -n "$failed" ]; then exit 1; fi' EXIT
 take_back() {
-    line=$1; newline=$2; path=$3; point=$4; shift 4
+    path=$1; line=$2; newline=$3; point=$4; shift 4
     if [ -n "$point" ] && is_mounted "$point" && ! unmount "$path" "$point"; then failed=yes; return 0; fi
     swap "$line" '' "$newline"
     for directory in "$@"; do rmdir "$directory" 2>/dev/null || :; done
@@ -138,7 +139,7 @@ def take_back(lines: Sequence[FstabLine]) -> list[str]:
         return []
     # The newest first: then what lies inside another mount comes before it, and the newline comes out right.
     newest_first = [_taken_back(line) for line in reversed(lines)]
-    return ["\n".join([_SWAP, _UNMOUNT]), *newest_first, '[ -z "$failed" ]']
+    return ["\n".join([_SWAP, _UNMOUNT]), *newest_first]
 
 
 def _taken_back(line: FstabLine) -> str:
@@ -146,4 +147,4 @@ def _taken_back(line: FstabLine) -> str:
     newline = "newline" if marked.newline else "-"
     point = "" if marked.found else escape(line.path, fstab=False)
     made = directories(line.path, marked.made)
-    return join(["take_back", line.text, newline, line.path, point, *made])
+    return join(["take_back", line.path, line.text, newline, point, *made])
