@@ -190,18 +190,26 @@ def test_an_address_that_nobody_has_any_more(lab: Lab) -> None:
     assert f"no machine answers for {lab.address('node04')} on eth1" in detail["node01", "node04"]
 
 
-def test_the_command_names_host_and_rule(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "hook", "end", "status", "code"),
+    [
+        # What preflight itself can open is as pending as that change; rules on the way out are a person's.
+        ("node02", "input", "saddr", "pending", 3),
+        ("node01", "output", "daddr", "failed", 1),
+    ],
+)
+def test_the_command_names_host_and_rule(
+    lab: Lab, tmp_path: Path, host: str, hook: str, end: str, status: str, code: int
+) -> None:
     cluster = Cluster(lab.sandbox, clone_jobs(tmp_path / "project"))
-    rule = f"ip saddr {lab.address('node01')} tcp dport {JOB_PORTS} drop"
-    with all_undone(lab.rules("node02", "input", rule)):
+    other = lab.address("node01" if end == "saddr" else "node02")
+    with all_undone(lab.rules(host, hook, f"ip {end} {other} tcp dport {JOB_PORTS} drop")):
         ended = cluster.run("preflight", "INVENTORY", "--check", "--json")
         said = json.loads(ended.out)
-    connect = [each for each in said["between"] if each["name"] == "connect"]
-    assert [(each["from"], each["to"], each["status"]) for each in connect] == [
-        ("node01", "node02", "failed")
-    ]
-    assert "blocked by node02: nft" in connect[0]["detail"]
-    assert ended.code == 1
+    (found,) = (each for each in said["between"] if each["name"] == "connect")
+    assert (found["from"], found["to"], found["status"]) == ("node01", "node02", status)
+    assert f"blocked by {host}: nft" in found["detail"]
+    assert ended.code == code
     assert {each["fact"] for each in said["vote"]} >= {"Paddle", "Python", "MTU"}
     assert lab.nothing_is_left()
 
