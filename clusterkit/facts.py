@@ -324,7 +324,7 @@ trap clean EXIT
 trap 'exit 143' HUP INT PIPE TERM
 ask() {
     (
-        ulimit -f 2048 2>/dev/null
+        ulimit -S -f 2048 2>/dev/null  # soft: Podman, whose files it would be for, raises it again
         ${4:-} sh -c "$3" >"$dir/$1.out" 2>"$dir/$1.err"
         echo $? >"$dir/$1.status"
     ) </dev/null >/dev/null 2>&1 &
