@@ -307,7 +307,7 @@ def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
     status: Status = "pending" if fix else step.severity(change)
     verdict = replace(verdict, status=status, message=step.explain(change), hint=step.hint(change), fix=fix)
     if fix and step.root and not may_be_root(host, fleet):
-        hint = f"write ansible_become=true for {host}: preflight does this as root"
+        hint = "write ansible_become=true for it: preflight does this as root"
         return replace(verdict, status="manual", hint=hint, fix=())
     return verdict
 
@@ -344,14 +344,18 @@ def undone(steps: Iterable[Step], host: str, fleet: Fleet) -> dict[str, list[str
 
 def settled(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[Verdict]:
     """The second reading decides: pending and now ok is `changed`, still not ok is `failed`."""
-    pending = {(verdict.host, verdict.name) for verdict in before if verdict.status == "pending"}
-    return [_settled(verdict) if (verdict.host, verdict.name) in pending else verdict for verdict in after]
+    pending = {(verdict.host, verdict.name): verdict for verdict in before if verdict.status == "pending"}
+    return [_settled(pending.get((verdict.host, verdict.name)), verdict) for verdict in after]
 
 
-def _settled(verdict: Verdict) -> Verdict:
-    if verdict.status == "ok":
-        return replace(verdict, status="changed")
-    return replace(verdict, status="failed") if verdict.status == "pending" else verdict
+def _settled(before: Verdict | None, after: Verdict) -> Verdict:
+    if before is None:
+        return after
+    if after.status == "ok":
+        keys = before.changed_keys
+        parts = [f"{key}: {in_words(before.actual[key])} → {in_words(after.actual.get(key))}" for key in keys]
+        return replace(after, status="changed", changed_keys=keys, message="; ".join(parts))
+    return replace(after, status="failed") if after.status == "pending" else after
 
 
 def exit_code(verdicts: Iterable[Verdict], strict: bool = False) -> int:
@@ -371,6 +375,15 @@ def _satisfied(desired: Any, actual: Any) -> bool:
 
 def _shown(state: State) -> dict[str, Any]:
     return {key: str(value) if hasattr(value, "met_by") else _plain(value) for key, value in state.items()}
+
+
+def in_words(value: Any) -> str:
+    """A value of a verdict as a person reads it."""
+    if value is None or value in ([], ""):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _plain(value: Any) -> Any:

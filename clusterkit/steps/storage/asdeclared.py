@@ -54,8 +54,8 @@ class MountOptions(StorageStep):
     def hint(self, change: Change) -> str:
         path = change.keys[0]
         if path.endswith("/etc/fstab"):
-            return f"add the options to that line on {change.host}; it is not ours, so it is left alone"
-        return f"as root on {change.host}, when nothing uses it: umount {path}; then clusterkit preflight"
+            return "add the options to that line; it is not ours, so it is left alone"
+        return f"as root, when nothing uses it: umount {path}; then clusterkit preflight"
 
 
 class StorageSpace(StorageStep):

@@ -115,7 +115,7 @@ class MountsAtBoot(_Mounting):
     def hint(self, change: Change) -> str:
         unreadable = _UNREADABLE in change.actual.values()
         if unreadable:
-            return f"as root on {change.host}: chmod 644 /etc/fstab"
+            return "as root: chmod 644 /etc/fstab"
         return "clusterkit preflight writes it"
 
 

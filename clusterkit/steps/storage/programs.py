@@ -53,7 +53,7 @@ class MountPrograms(StorageStep):
     def hint(self, change: Change) -> str:
         facts, packages = facts_of(change.host, change.fleet), self._packages(change)
         if not facts.manager or not packages:
-            return f"install what has {' and '.join(change.keys)} on {change.host}"
+            return f"install what has {' and '.join(change.keys)}"
         command = f"{facts.manager} install {' '.join(packages)}"
         if facts.gpu_containers:
             return (

@@ -29,7 +29,7 @@ class StorageServer(StorageStep):
 
     def hint(self, change: Change) -> str:
         mount, seen = _silent(change)[0]
-        return _hint(change.host, mount, seen)
+        return _hint(mount, seen)
 
 
 def _silent(change: Change) -> list[tuple[Mount, MountFacts]]:
@@ -59,18 +59,20 @@ def _how_far(server: Server, seen: MountFacts, what: str) -> str:
     return f"{what} within {LIMIT_S} s" if what == "no connection" else what
 
 
-def _hint(host: str, mount: Mount, seen: MountFacts) -> str:
+def _hint(mount: Mount, seen: MountFacts) -> str:
     server = server_of(mount)
     if seen.mounted is not None and seen.answers:
-        return f"as root on {host}, when nothing uses it: umount {mount.path}; then run preflight again"
+        return f"as root, when nothing uses it: umount {mount.path}; then run preflight again"
     if seen.mounted is not None:
         return "bring the server back: what waits for it then goes on, and nothing has to be mounted again"
     if server is None:
-        return f"look at {mount.path} on {host}"
+        return f"look at what {mount.path} lies on"
     if seen.server == "nameless":
-        return f"write the server's address in the inventory, or its name in {host}'s /etc/hosts"
+        return "write the server's address in the inventory, or its name in /etc/hosts"
     if seen.server == "answered":
         return "declare what it offers (vers=3 in the options), or let it offer this version"
     if seen.server == "connecting" and not seen.reply:
-        return f"is {server.host} up, and does a firewall let {host} through to its TCP port {server.port}?"
+        return (
+            f"is {server.host} up, and does a firewall let this host through to its TCP port {server.port}?"
+        )
     return f"is the service running on {server.host}? `rpcinfo -p {server.host}` lists what it offers"

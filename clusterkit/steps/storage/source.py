@@ -34,20 +34,20 @@ class MountSource(StorageStep):
         path = change.keys[0]
         there = str(change.actual[path])
         if there == "files of this host":
-            return f"mounting would hide them: move what is in {path} on {change.host} elsewhere"
+            return f"mounting would hide them: move what is in {path} elsewhere"
         if there == "a file":
-            return f"remove {path} on {change.host}, or declare another path"
+            return f"remove {path}, or declare another path"
         if there.startswith("a second entry"):
             return "declare each path once"
         if there.endswith("in /etc/fstab"):
-            return f"remove that line on {change.host}, or declare what it mounts"
+            return "remove that line, or declare what it mounts"
         mount = next(each for each in mounts(change.settings) if each.path == path)
         line = line_for(mount, facts_of(change.host, change.fleet))
         if line is not None and MARK in line.options:
             return (
                 "an earlier preflight mounted that: clusterkit reset takes it back, then run preflight again"
             )
-        return f"correct the inventory, or, when nothing uses it, as root on {change.host}: umount {path}"
+        return f"correct the inventory, or, when nothing uses it, as root: umount {path}"
 
 
 def _declared(mount: Mount) -> str:
