@@ -118,7 +118,7 @@ class SameData(Step):
 
     def hint(self, change: Change) -> str:
         if "problem" in change.keys or "unreadable" in change.keys:
-            return f"ls -la {change.settings.data_path} on {change.host}"
+            return f"look at it there: ls -la {change.settings.data_path}"
         return "mount one copy on all hosts, or copy it again: rsync -a --checksum"
 
 
