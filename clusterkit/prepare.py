@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clusterkit import steps
-from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
+from clusterkit.errors import ClusterkitError, FleetError, HostError, InputError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.planning import envfile, plan, topology
@@ -99,6 +99,7 @@ def prepare(
     order: Order, remotes: Mapping[str, Remote], *, forks: int, cancel: threading.Event, tell: Tell
 ) -> Prepared:
     """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted."""
+    _refuse_containers(order)
     run_id = new_run_id(time.time())
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
@@ -117,6 +118,16 @@ def prepare(
         verdicts=verdicts,
         notes=(*assigned.notes, *(manifest.warnings if manifest else ())),
     )
+
+
+def _refuse_containers(order: Order) -> None:
+    """Raise InputError for hosts with an image: a job must not run beside it unnoticed."""
+    inside = [each.alias for each in order.members if each.container_runtime != "none"]
+    if inside:
+        raise InputError(
+            f"{', '.join(inside[:5])}: `image` is set, and launch does not train in containers yet",
+            "write container_runtime=none to train with the interpreter that `python` names on the host",
+        )
 
 
 def _checked(
