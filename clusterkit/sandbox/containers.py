@@ -34,10 +34,14 @@ class ControlGroups:
 
 
 def hierarchies() -> tuple[ControlGroups, ...]:
-    """Those of this machine: one of version 2, or several of version 1 (crun refuses a mixture)."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    found = [one for line in lines if (one := _hierarchy(line)) is not None]
+    """What a host gets of this machine's: one of version 2, or several of version 1 (crun refuses both)."""
+    found = _mounted()
     return tuple([one for one in found if one.type == "cgroup"] or found)
+
+
+def _mounted() -> list[ControlGroups]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [one for line in lines if (one := _hierarchy(line)) is not None]
 
 
 def _hierarchy(line: str) -> ControlGroups | None:
@@ -86,7 +90,7 @@ def remove(directory: Path, mark: str) -> None:
     """No images, containers or control groups of the sandbox are left. No host of it runs."""
     shutil.rmtree(directory / "containers", ignore_errors=True)
     deadline = time.monotonic() + REMOVE_LIMIT
-    groups = [Path(each.path, GROUPS, mark) for each in hierarchies()]
+    groups = [Path(each.path, GROUPS, mark) for each in _mounted()]
     while groups and time.monotonic() < deadline:
         groups = [group for group in groups if not _remove_tree(group)]
         time.sleep(0.05 if groups else 0)
