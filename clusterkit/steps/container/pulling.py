@@ -6,7 +6,7 @@ import re
 from shlex import join, quote
 
 from clusterkit.probes.container import Name, Runtime, pulled_tag
-from clusterkit.probes.container.names import PULLED
+from clusterkit.probes.container.names import HUB, PULLED
 from clusterkit.steps.engine import Pace
 
 LIMIT_S = 3000
@@ -55,12 +55,20 @@ def _repository(name: str) -> str:
 
 def why(said: str, image: str, runtime: Runtime, host: str) -> tuple[str, str]:
     """One line that says what was wrong, and one that says what to do."""
-    name, kind = Name.of(image), runtime.kind
-    registry = "Docker Hub" if name.registry == "docker.io" else f"the registry {name.registry}"
-    wanted = f"{name.path}@{name.digest}" if name.digest else f"{name.path}:{name.tag or 'latest'}"
-    login = join((*runtime.command, "login", *(() if registry == "Docker Hub" else (name.registry,))))
+    for pattern, message, hint in _meanings(said, Name.of(image), runtime, host):
+        if re.search(pattern, said, re.IGNORECASE):
+            return message, hint
+    retry = f"try on {host}: {join(runtime.command)} pull {quote(image)}"
+    return f"{_wanted(Name.of(image))} could not be pulled: {said}", retry
+
+
+def _meanings(said: str, name: Name, runtime: Runtime, host: str) -> tuple[tuple[str, str, str], ...]:
+    """What the words match, what it means, what to do; the first that fits counts."""
+    kind, wanted, registry = runtime.kind, _wanted(name), _registry(name)
+    own = () if name.registry == HUB else (name.registry,)
+    login = join((*runtime.command, "login", *own))
     trusted = "registries.conf" if kind == "podman" else "insecure-registries of /etc/docker/daemon.json"
-    table = (
+    return (
         (
             r"no space left on device",
             f"the disk is full: {wanted} does not fit on {runtime.root}",
@@ -123,13 +131,15 @@ def why(said: str, image: str, runtime: Runtime, host: str) -> tuple[str, str]:
             "as root: journalctl -u docker",
         ),
     )
-    for pattern, message, hint in table:
-        if re.search(pattern, said, re.IGNORECASE):
-            return message, hint
-    return (
-        f"{wanted} could not be pulled: {said}",
-        f"try on {host}: {join(runtime.command)} pull {quote(image)}",
-    )
+
+
+def _wanted(name: Name) -> str:
+    """The image without its registry."""
+    return f"{name.path}@{name.digest}" if name.digest else f"{name.path}:{name.tag or 'latest'}"
+
+
+def _registry(name: Name) -> str:
+    return "Docker Hub" if name.registry == HUB else f"the registry {name.registry}"
 
 
 def make_room(kind: str) -> str:
