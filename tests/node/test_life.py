@@ -20,6 +20,8 @@ from .loopback import cluster
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
     # A supervisor reaps every child of its process; here that would be children of other tests.
     monkeypatch.setattr(Life, "_reap", lambda _self: None)
+    # And what descends from this process belongs to other tests too: a sandbox that lives for the session.
+    monkeypatch.setattr(processes, "of_run", lambda *_: {})
     with cluster(tmp_path, "", ranks_per_node=(2,)) as run:
         files, known = plan.open_run(str(run.run_dir(0)))
     made = Life(known, files, 0o022)

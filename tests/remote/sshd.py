@@ -90,6 +90,10 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+class PortTaken(RuntimeError):
+    """Somebody took the port between the look and the bind."""
+
+
 def start(
     folder: Path,
     *options: str,
@@ -98,6 +102,14 @@ def start(
     user: str = "root",
 ) -> Sshd:
     """Start one; `options` are lines of its configuration, which win over the defaults here."""
+    for _ in range(4):
+        with contextlib.suppress(PortTaken):
+            return _start(folder, *options, listen=listen, port=port or free_port(), user=user)
+        (folder / "log").unlink()
+    raise PortTaken(f"no port could be had for {folder}")
+
+
+def _start(folder: Path, *options: str, listen: tuple[str, ...], port: int, user: str) -> Sshd:
     folder.mkdir(parents=True, exist_ok=True)
     Path("/run/sshd").mkdir(exist_ok=True)
     for kind in ("ed25519", "rsa", "ecdsa"):
@@ -109,7 +121,6 @@ def start(
     if not key.exists():
         keygen(key)
         (folder / "authorized_keys").write_text(key.with_suffix(".pub").read_text())
-    port = port or free_port()
     lines = [
         *options,
         *(
@@ -144,7 +155,10 @@ def _wait_for(process: subprocess.Popen[bytes], host: str, port: int, folder: Pa
             probe.recv(100)
             return
         time.sleep(0.02)
-    raise RuntimeError(f"sshd does not listen: {(folder / 'log').read_text()}")
+    said = (folder / "log").read_text()
+    if "Address already in use" in said:
+        raise PortTaken(said)
+    raise RuntimeError(f"sshd does not listen: {said}")
 
 
 def stop(server: Sshd) -> None:

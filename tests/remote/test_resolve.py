@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 from pathlib import Path
 
@@ -109,11 +110,16 @@ def test_proxy_command_quotes_what_it_fills_in(by: str, tmp_path: Path) -> None:
     assert found.proxy_command == "relay --to gpu01 --port 2201 --as me"
 
 
+def home(by: str) -> Path:
+    """The home that `~` means: OpenSSH asks the account, everybody else HOME."""
+    return Path(pwd.getpwuid(os.getuid()).pw_dir) if by == "ssh -G" else Path.home()
+
+
 def test_nothing_configured(by: str, tmp_path: Path) -> None:
     found, _ = endpoint("", tmp_path)
     assert (found.address, found.port, found.host_key_name) == ("gpu01", 22, "gpu01")
-    assert Path.home() / ".ssh/id_ed25519" in found.identity_files
-    assert found.known_hosts[0] == Path.home() / ".ssh/known_hosts"
+    assert home(by) / ".ssh/id_ed25519" in found.identity_files
+    assert found.known_hosts[0] == home(by) / ".ssh/known_hosts"
     assert found.agent == (os.environ.get("SSH_AUTH_SOCK") or None)
     assert (found.jump, found.proxy_command, found.host_key_rule) == (None, None, "trust first")
 
@@ -126,7 +132,7 @@ def test_what_only_the_client_understands(tmp_path: Path, monkeypatch: pytest.Mo
     text = f"Include {tmp_path}/more\nMatch exec true\n  Port 2244\nHost *\n  {known}\n"
     found, _ = endpoint(text, tmp_path)
     assert found.port == 2244
-    assert found.agent == str(Path.home() / "agent.sock")
+    assert found.agent == str(home("ssh -G") / "agent.sock")
     assert found.known_hosts == (Path("/a/one"), Path("/b c/two"))
     assert endpoint("IdentityAgent none\n", tmp_path)[0].agent is None
     assert endpoint("IdentityAgent SSH_AUTH_SOCK\n", tmp_path)[0].agent == "/env/agent"

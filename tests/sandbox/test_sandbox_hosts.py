@@ -75,12 +75,10 @@ def test_the_controllers_files_do_not_show_through(pair: Sandbox, state_home: Pa
     absent += [Path.home() / ".gitconfig", package.parent / "pyproject.toml", Path("/run/netns")]
     for path in absent:
         assert pair.sh("node01", ["test", "-e", str(path)]).returncode == 1, path
-    assert pair.sh("node01", "ls /home /tmp /mnt /srv").stdout.split() == [
-        "/home:",
-        "/mnt:",
-        "/srv:",
-        "/tmp:",
-    ]
+    # The interpreter that the hosts are meant to have may lie in one of them.
+    bound = {Path(place).parts[2] for place in (sys.prefix, sys.base_prefix) if len(Path(place).parts) > 2}
+    shown = set(pair.sh("node01", "ls /home /tmp /mnt /srv").stdout.split())
+    assert shown - bound == {"/home:", "/mnt:", "/srv:", "/tmp:"}
     assert str(state_home) not in pair.sh("node01", "cat /proc/self/mountinfo /proc/1/cmdline").stdout
 
 
