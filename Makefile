@@ -13,7 +13,8 @@ BIN := $(abspath $(VENV))/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
 # What the tests on real hosts use besides the tools of a minimal Debian. Debian starts firewalld when it is
 # installed, so that is left to you where systemd runs.
-TEST_PACKAGES := openssh-server openssh-client ethtool iproute2 iptables libgomp1 nftables procps sudo tcsh \
+TEST_PACKAGES := openssh-server openssh-client openssl ethtool iproute2 iptables libgomp1 nftables procps sudo \
+                 busybox fish shellcheck tcsh zsh \
                  nfs-ganesha nfs-ganesha-vfs nfs-common rpcbind libnfs13 libfuse2 python3-fusepy \
                  dbus ipset ufw $(if $(wildcard /run/systemd/system),,firewalld) \
                  docker.io docker-registry podman crun
