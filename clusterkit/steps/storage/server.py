@@ -72,7 +72,5 @@ def _hint(mount: Mount, seen: MountFacts) -> str:
     if seen.server == "answered":
         return "declare what it offers (vers=3 in the options), or let it offer this version"
     if seen.server == "connecting" and not seen.reply:
-        return (
-            f"is {server.host} up, and does a firewall let this host reach its TCP port {server.port}?"
-        )
+        return f"is {server.host} up, and does a firewall let this host reach its TCP port {server.port}?"
     return f"is the service running on {server.host}? `rpcinfo -p {server.host}` lists what it offers"
