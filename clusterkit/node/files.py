@@ -30,10 +30,15 @@ class RunFiles:
         self.state = os.path.join(self.records, "state.json")
         self.supervisor_log = os.path.join(self.records, "supervisor.log")
         self.ranks = os.path.join(self.records, "ranks")
+        self.site = os.path.join(self.records, "site")
 
     def rank(self, local_rank: int) -> str:
         """The record that the rank entry of this local rank writes."""
         return os.path.join(self.ranks, "%d.json" % local_rank)
+
+    def stacks(self, local_rank: int) -> str:
+        """What the Python processes of this local rank were doing when they were asked."""
+        return os.path.join(self.ranks, "%d.stacks" % local_rank)
 
     def channel_key(self) -> bytes:
         """The run's secret. Raises OSError or ValueError."""

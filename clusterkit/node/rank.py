@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import processes
+from . import processes, stacks
 from .files import RunFiles, make_private_directory, read_json, write_atomically
 from .plan import Plan, PlanError, open_run
 
@@ -109,6 +109,7 @@ def run(run_dir: str, command: List[str]) -> int:
         record.note(started_at=now, ended_at=now, exit_code=1, failure=failure)
         return _refuse("%s; the script was not started" % error, 1)
     environ.update(read_json(files.secrets) or {})
+    stacks.arrange(files, local_rank(environ), environ)
     return _supervised(record, _script(command), environ)
 
 
