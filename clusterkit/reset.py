@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clusterkit import steps
 from clusterkit.errors import HostError
@@ -16,14 +16,18 @@ from clusterkit.preflight import Doing, Reading, run_lines
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.steps.applying import Applied
-from clusterkit.steps.engine import undone
+from clusterkit.steps.engine import undone, unseen
 
 
 @dataclass(frozen=True)
 class Undoing:
-    """What would be taken back on each host: step → shell lines."""
+    """What would be taken back on each host: step → shell lines.
+
+    `unread` are the steps whose facts could not be read, so that what they left there is not known.
+    """
 
     lines: Mapping[str, Mapping[str, Sequence[str]]]
+    unread: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def hosts(self) -> list[str]:
@@ -34,7 +38,12 @@ class Undoing:
 def plan(reading: Reading, hosts: Sequence[str]) -> Undoing:
     """The lines that take everything back, from what the hosts' facts show (pure)."""
     known = [host for host in hosts if host in reading.fleet.facts]
-    return Undoing({host: undone(steps.chosen(), host, reading.fleet) for host in known})
+    chosen = steps.chosen()
+    unread = {host: unseen(chosen, host, reading.fleet) for host in known}
+    return Undoing(
+        {host: undone(chosen, host, reading.fleet) for host in known},
+        {host: of_host for host, of_host in unread.items() if of_host},
+    )
 
 
 def apply(

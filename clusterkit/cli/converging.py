@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from clusterkit import inventory as inventories
 from clusterkit import preflight, reset, tables
 from clusterkit.between import groups_of
 from clusterkit.cli.session import Access, members, remotes_of
-from clusterkit.errors import ClusterkitError, ExitCode
+from clusterkit.errors import ClusterkitError, ExitCode, worst
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory
 from clusterkit.preflight import Reading, Target
@@ -24,8 +25,12 @@ from clusterkit.report import preflight as report
 from clusterkit.report import problems
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
+from clusterkit.reset import Undoing
 from clusterkit.steps.applying import Applied
 from clusterkit.steps.engine import Permissions
+
+# How soon a signal is noticed while an answer is waited for.
+_LOOK_S = 0.1
 
 
 @contextmanager
@@ -104,29 +109,34 @@ class Converge:
         self._words.clear()
         self._refuse_while_running(reading)
         undoing = reset.plan(reading, self._target.hosts)
-        lines = [
-            f"{host}: {name}: {line}"
-            for host in undoing.hosts
-            for name, of_step in undoing.lines[host].items()
-            for line in of_step
-            # What has several lines only defines what the others call.
-            if "\n" not in line
-        ]
-        for error in reading.unreachable.values():
-            problems.show(error, words=self._words)
-        unreachable = ExitCode.UNREACHABLE if reading.unreachable else ExitCode.OK
+        lines = report.undo_lines(undoing)
+        missed = self._not_looked_at(reading, undoing)
         if not lines:
-            self._words.insist("preflight has left nothing on these hosts")
-            return unreachable
+            where = " that could be looked at" if missed else ""
+            self._words.insist(f"preflight has left nothing on the hosts{where}")
+            return missed
         if check:
             for line in ("would take back:", *lines):
                 self._words.say(line)
-            return unreachable or ExitCode.PENDING
-        if not self._agreed(yes, ["taking back:", *lines]):
-            return unreachable or ExitCode.PENDING
+            return missed or ExitCode.PENDING
+        if not self._agreed(yes, ["would take back:" if not yes else "taking back:", *lines]):
+            return missed or ExitCode.PENDING
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
         self._words.clear()
-        return self._told(done, failed) or unreachable
+        return worst([self._told(done, failed), missed])
+
+    def _not_looked_at(self, reading: Reading, undoing: Undoing) -> int:
+        """Name the hosts, and the steps on hosts, of which it is not known what they have; the exit code."""
+        for error in reading.unreachable.values():
+            problems.show(error, words=self._words)
+        groups: dict[tuple[str, str], list[str]] = {}
+        for host, of_host in undoing.unread.items():
+            for name, why in of_host.items():
+                groups.setdefault((name, why), []).append(host)
+        for (name, why), hosts in groups.items():
+            self._words.insist(f"{fold(hosts)}: {name} could not be looked for: {why}", "red")
+        unreachable = ExitCode.UNREACHABLE if reading.unreachable else ExitCode.OK
+        return worst([unreachable, ExitCode.FAILED if groups else ExitCode.OK])
 
     def _told(self, done: Mapping[str, Applied], failed: Mapping[str, ClusterkitError]) -> int:
         again = reset.plan(self._read(), self._target.hosts)
@@ -155,23 +165,37 @@ class Converge:
         return preflight.read(self._target, self._remotes, self._forks, self._interrupts.cancel, self._doing)
 
     def _plan(self, reading: Reading, diff: bool) -> list[str]:
-        return ["would change:", *report.plan_lines(reading, diff)]
+        head = "would change:" if diff else "would change (--diff shows the commands):"
+        return [head, *report.plan_lines(reading, diff)]
 
     def _agreed(self, yes: bool, lines: Sequence[str]) -> bool:
         """Show what would be done, and have it agreed to: by `--yes`, or by the person at the terminal."""
         self._words.clear()
+        asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
         for line in lines:
-            self._words.say(line)
+            # Who is asked sees what for, also with --json: this is not stdout.
+            (self._words.insist if asks else self._words.say)(line)
         if yes:
             return True
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not asks:
             self._words.say(
                 "nothing was changed: there is no terminal to ask on (--yes does it without asking)"
             )
             return False
         sys.stderr.write("Go ahead? [y/N] ")
         sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        agreed = self._answer() in ("y", "yes")
+        if not agreed:
+            self._words.insist("nothing was changed")
+        return agreed
+
+    def _answer(self) -> str:
+        """The line that the person types. Raises Interrupted: Ctrl-C is an answer too."""
+        while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+            if self._interrupts.count:
+                sys.stderr.write("\n")
+            self._interrupts.check()
+        return sys.stdin.readline().strip().lower()
 
     def _doing(self, what: str, waiting: Sequence[str]) -> None:
         if waiting:

@@ -13,8 +13,10 @@ from clusterkit.report import checks
 from clusterkit.report.folding import fold
 from clusterkit.report.status import table
 from clusterkit.report.terminal import Words
+from clusterkit.reset import Undoing
 from clusterkit.smoke import Smoke
 from clusterkit.steps import Verdict
+from clusterkit.steps.engine import in_words
 
 _ORDER = ("failed", "unknown", "manual", "pending", "changed", "warning", "ok", "skipped")
 _WORDS = {
@@ -69,14 +71,16 @@ def diff_lines(verdicts: Sequence[Verdict]) -> list[str]:
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for verdict in verdicts:
         keys = tuple(
-            f"{key}: {verdict.actual.get(key)} → {verdict.desired.get(key)}" for key in verdict.changed_keys
+            f"{key}: {in_words(verdict.actual.get(key))} → {in_words(verdict.desired.get(key))}"
+            for key in verdict.changed_keys
         )
-        if keys:
+        # What has been changed is told with its check.
+        if keys and verdict.status != "changed":
             groups.setdefault((verdict.name, keys), []).append(verdict.host)
     return [f"{fold(hosts)}: {name}: {line}" for (name, keys), hosts in groups.items() for line in keys]
 
 
-_FINDING_COLOURS = {"ok": None, "skipped": None, "warning": "yellow"}
+_FINDING_COLOURS = {"ok": None, "skipped": None, "warning": "yellow", "pending": "yellow"}
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[tuple[str, str | None]]:
@@ -140,6 +144,10 @@ def smoke_lines(smoke: Smoke | None) -> list[str]:
 def summary(result: Result) -> str:
     """The line that counts: what is wrong, or that everything is as it should be."""
     counted = counts(result)
+    # What is closed between hosts until a change is made is no change of its own.
+    waiting = sum(each.status == "pending" for each in result.proofs.findings)
+    if "pending" in counted:
+        counted["pending"] -= waiting
     parts = [
         _WORDS[status][0] if counted[status] == 1 else _WORDS[status][1].format(counted[status])
         for status in _ORDER
@@ -201,9 +209,40 @@ def document(result: Result, strict: bool) -> dict[str, Any]:
                 "from": each.source,
                 "to": each.to,
                 "detail": each.detail,
+                "hint": each.hint,
             }
             for each in result.proofs.findings
         ],
         "vote": [entry.as_json() for entry in result.proofs.votes],
+        "bandwidth": _matrix_document(result.proofs.bandwidth),
+        "smoke": _smoke_document(result.proofs.smoke),
         "summary": counts(result),
     }
+
+
+def _matrix_document(matrix: Matrix | None) -> dict[str, Any] | None:
+    """Bytes per second from each host (rows) to each other, None where nothing was measured."""
+    return {"hosts": list(matrix.hosts), "bytes_per_s": matrix.as_rows()} if matrix else None
+
+
+def _smoke_document(smoke: Smoke | None) -> dict[str, Any] | None:
+    if smoke is None:
+        return None
+    return {
+        "world_size": smoke.world_size,
+        "seconds": smoke.seconds,
+        "bus_bytes_per_s": smoke.bus_bytes_per_s,
+    }
+
+
+def undo_lines(undoing: Undoing) -> list[str]:
+    """What would be taken back: the commands of each step, hosts with the same ones folded."""
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for host in undoing.hosts:
+        for name, lines in undoing.lines[host].items():
+            groups.setdefault((name, tuple(lines)), []).append(host)
+    shown = []
+    for (name, lines), hosts in groups.items():
+        shown.append(f"{fold(hosts)}: {name}")
+        shown += [f"    {line}" for text in lines for line in text.splitlines()]
+    return shown

@@ -115,5 +115,5 @@ def check(
     members: Sequence[Settings], facts: Mapping[str, Facts], topology: Topology | None, tag: str = LAUNCH
 ) -> list[Verdict]:
     """What every step of the tag says about every host whose facts are there (pure)."""
-    fleet = Fleet({settings.alias: settings for settings in members}, facts, topology)
+    fleet = Fleet({settings.alias: settings for settings in members}, facts, topology, starting=True)
     return judge_all(chosen(tag), fleet)

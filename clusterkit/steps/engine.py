@@ -140,7 +140,8 @@ class Fleet:
     """All hosts at once, so that "the same as on the others" is a step like any other.
 
     `topology` is None where no run is planned (preflight of hosts that do not make up a job yet). `site` are
-    the tables with the site's own entries, None for those that are shipped.
+    the tables with the site's own entries, None for those that are shipped. With `starting` a job is about to
+    start, on perhaps a part of the inventory: only what would keep it from running counts.
     """
 
     members: Mapping[str, Settings]
@@ -148,6 +149,7 @@ class Fleet:
     topology: Topology | None = None
     site: Tables | None = None
     permissions: Permissions = field(default_factory=Permissions)
+    starting: bool = False
 
     # What was read off every host once, by what read it: 256 hosts are compared with 256.
     _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -339,6 +341,17 @@ def undone(steps: Iterable[Step], host: str, fleet: Fleet) -> dict[str, list[str
         if lines:
             permitted = not step.root or may_be_root(host, fleet)
             found[step.name] = lines if permitted else [_TAKES_ROOT.format(shlex.quote(host))]
+    return found
+
+
+def unseen(steps: Iterable[Step], host: str, fleet: Fleet) -> dict[str, str]:
+    """For each step that may have left something which could not be looked for: why not."""
+    found = {}
+    for step in steps:
+        try:
+            step.undo(host, fleet)
+        except ProbeFailed as error:
+            found[step.name] = f"{error.message}: {error.hint or _look(error)}"
     return found
 
 

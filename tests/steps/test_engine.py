@@ -35,6 +35,7 @@ from clusterkit.steps.engine import (
     State,
     VersionAtLeast,
     undone,
+    unseen,
     version_key,
 )
 from tests.facts.recorded import PROBES, facts
@@ -192,6 +193,24 @@ def test_the_second_reading_decides() -> None:
         "good": "ok",
         "other": "manual",
     }
+
+
+def test_what_was_changed_is_told() -> None:
+    (found,) = settle(judge_all([Painted()], hosts(a="red")), judge_all([Painted()], hosts(a="green")))
+    assert (found.status, found.changed_keys) == ("changed", ("colour",))
+    assert found.message == "colour: red → green"
+
+
+def test_what_could_not_be_looked_for_is_not_taken_for_gone() -> None:
+    @dataclass(frozen=True)
+    class Marked(Painted):
+        def undo(self, host: str, fleet: Fleet) -> list[str]:
+            return ["scrape it off"] if fleet.facts[host][COLOUR] == "green" else []
+
+    known = hosts(seen="green", bare="red", hidden=Output(NEEDS_ROOT, ""))
+    said = {host: unseen([Marked()], host, known) for host in known.members}
+    assert (said["seen"], said["bare"]) == ({}, {})
+    assert "only root can read this" in said["hidden"]["painted"]
 
 
 @pytest.mark.parametrize(

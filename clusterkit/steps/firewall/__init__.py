@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from clusterkit.probes import KERNEL, NETWORK
 from clusterkit.probes.firewall import FIREWALL
-from clusterkit.steps.engine import Change, Fleet, Severity, State, Status, Step
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step
 from clusterkit.steps.firewall.nodes import find
 from clusterkit.steps.firewall.picture import decided_by, draw, outgoing, undo
 from clusterkit.steps.firewall.regions import port_ranges
@@ -34,6 +34,7 @@ class Firewall(Step):
     """
 
     name = "firewall"
+    tags = frozenset({LAUNCH})
     probes = (FIREWALL, NETWORK, KERNEL)
 
     def skip(self, host: str, fleet: Fleet) -> str:
@@ -41,12 +42,16 @@ class Firewall(Step):
         reason = _not_asked(host, fleet)
         if reason:
             return reason
+        if fleet.starting and fleet.facts[host].get(FIREWALL) is None:
+            return "its rules could not be read; the nodes try the connection when they start"
         active = decided_by(fleet.facts[host][FIREWALL])
         return "" if active else "no firewall is active: nothing drops what comes in"
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """Nothing is closed to a node, nothing of ours open to anybody else, and a restart keeps it so."""
         picture = draw(host, fleet)
+        if fleet.starting:
+            return {"decided_by": picture.decided_by, "closed": ()}
         return {
             "decided_by": picture.decided_by,
             "closed": (),
@@ -57,6 +62,10 @@ class Firewall(Step):
     def actual(self, host: str, fleet: Fleet) -> State:
         """From the rules that the kernel has, and the file that will be loaded again."""
         picture = draw(host, fleet)
+        if fleet.starting:
+            # A rule that only may drop is left to the connection itself.
+            certain = any(each.certain for each in picture.dropped)
+            return {"decided_by": picture.decided_by, "closed": picture.closed if certain else ()}
         return {
             "decided_by": picture.decided_by,
             "closed": picture.closed,
