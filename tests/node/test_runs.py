@@ -398,7 +398,7 @@ def test_what_is_written_meanwhile_lies_beside_the_logs(tmp_path: Path) -> None:
             assert node.wait_end(15)["decision"]["outcome"] == "succeeded"
         assert {path.name for path in run.run_dir(1).iterdir()} == before - {"secrets.json"}
         assert {path.name for path in run.records(1).iterdir()} == {
-            *("logs", "ranks", "state.json", "supervisor.log")
+            *("logs", "ranks", "site", "state.json", "supervisor.log")
         }
         assert run.state(1)["state"] == "ended"
 
@@ -459,15 +459,18 @@ def test_the_port_window_of_a_live_run_shows_in_the_kernels_list(tmp_path: Path)
 
 
 def test_a_run_is_started_once(tmp_path: Path) -> None:
-    with cluster(tmp_path, "#!/bin/sh\nsleep 0.5\n", ranks_per_node=(1,)) as run:
+    over = tmp_path / "over"
+    script = f"#!/bin/sh\nwhile [ ! -e {over} ]; do sleep 0.1; done\n"
+    with cluster(tmp_path, script, ranks_per_node=(1,)) as run:
         node = run.go()[0]
         pid = node.state["pid"]
         second = run.start(0)
-        wait_for(lambda: second.states, 5, "a state")
+        wait_for(lambda: second.states, 20, "a state")
         assert second.state["pid"] == pid
-        node.wait_end(10)
+        over.touch()
+        node.wait_end(20)
         late = run.start(0)
-        wait_for(lambda: late.errors, 5, "an error")
+        wait_for(lambda: late.errors, 20, "an error")
         assert late.errors == ["this run has ended; a run is started once"]
 
 

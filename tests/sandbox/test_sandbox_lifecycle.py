@@ -153,6 +153,11 @@ def test_two_commands_at_once_are_refused(make: Make, monkeypatch: pytest.Monkey
         sandbox.kill("node01")
 
 
+def sleeps(pid: int) -> bool:
+    """Whether the shell, or what it has become or started, is `sleep`."""
+    return any(processes.argv(one)[:1] == ("sleep",) for one in (pid, *processes.children(pid)))
+
+
 def test_a_killed_commands_programs_keep_the_lock(state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "LOCK_LIMIT", 0.1)
     code = (
@@ -164,7 +169,8 @@ def test_a_killed_commands_programs_keep_the_lock(state_home: Path, monkeypatch:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as doomed:
         assert doomed.stdout is not None
         assert doomed.stdout.readline() == "locked\n"
-        while not (started := processes.children(doomed.pid)):
+        # Until it sleeps: before that it would die of its own words, which nobody reads any more.
+        while not (started := processes.children(doomed.pid)) or not sleeps(started[0]):
             time.sleep(0.01)
         doomed.kill()
         doomed.wait(5)
