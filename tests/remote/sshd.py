@@ -83,11 +83,12 @@ class Sshd:
 
 
 def _children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *_children(int(child))]
-    return found
+    """Every living descendant; one that ends while we look (a scan for host keys does) is simply not there."""
+    children: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            children += [int(child) for child in (task / "children").read_text().split()]
+    return [pid for child in children for pid in (child, *_children(child))]
 
 
 class PortTaken(RuntimeError):
