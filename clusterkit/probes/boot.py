@@ -25,10 +25,13 @@ if [ -e /run/reboot-required ]; then
     echo wanted
     sed 's/^/wanted /' /run/reboot-required.pkgs 2>/dev/null
 fi
-for folder in "/lib/modules/$(uname -r)" "/usr/lib/modules/$(uname -r)"; do
+release=$(uname -r)
+for folder in "/lib/modules/$release" "/usr/lib/modules/$release"; do
     [ -d "$folder" ] && echo modules=yes
 done
-[ -d /lib/modules ] && [ -n "$(ls /lib/modules 2>/dev/null)" ] && echo others=yes
+for other in /lib/modules/*; do
+    if [ -e "$other" ]; then echo others=yes; break; fi
+done
 exit 0
 """
 

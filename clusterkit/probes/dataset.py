@@ -100,7 +100,7 @@ tell(files=len(names), bytes=total, sized=sized, digest=digest.hexdigest(), unre
 
 def _shell(settings: Settings) -> str:
     if settings.data_path is None:
-        return "exit 0"
+        return ""
     arguments = ["-I", "-c", _PROGRAM, settings.data_path, SIZED, READ, READ_BYTES]
     call = shlex.join(map(str, arguments))
     lines = [

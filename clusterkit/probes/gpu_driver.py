@@ -34,7 +34,7 @@ _SHELL = r"""
 PATH=$PATH:/usr/sbin:/sbin
 grep '^NVRM version' /proc/driver/nvidia/version 2>/dev/null
 echo "on_disk=$(modinfo -F version nvidia 2>/dev/null)"
-library=$(ldconfig -p 2>/dev/null | sed -n 's/.*libnvidia-ml\.so\.1 .*=> //p' | sed q)
+library=$(ldconfig -p 2>/dev/null | sed -n '/libnvidia-ml\.so\.1 .*=> /{ s/.*=> //p; q; }')
 [ -n "$library" ] && echo "library=$(readlink -f "$library")"
 [ -d /sys/module/nouveau ] && echo nouveau=yes
 switches=0

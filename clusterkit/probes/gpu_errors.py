@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from clusterkit.facts import NEEDS_ROOT, Output, Probe
 from clusterkit.probes.gpu_report import bus
@@ -25,10 +24,12 @@ class GpuError:
     fatal: bool = False
 
 
+# Where there is no driver it has said nothing, and the log of a whole boot need not be read.
 # The journal reaches back to the boot; the kernel's own ring may have forgotten. Many hosts let a login read
 # neither. A flood of one error is cut to its last lines.
 _SHELL = rf"""
 PATH=$PATH:/usr/sbin:/sbin
+[ -e /proc/driver/nvidia ] || command -v nvidia-smi >/dev/null 2>&1 || exit 0
 dmesg >/dev/null 2>&1 || journalctl -k -b -n 1 -q --no-pager 2>/dev/null | grep -q . || exit {NEEDS_ROOT}
 errors() {{ grep -E ' S?Xid ' | tail -n 2000 | cut -c 1-300 | grep .; }}
 journalctl -k -b -q --no-pager -o cat 2>/dev/null | errors || dmesg 2>/dev/null | errors
@@ -58,11 +59,7 @@ def _parse(output: Output) -> tuple[GpuError, ...]:
     return tuple(found.values())
 
 
-def _probe(name: str, root: bool) -> Probe[tuple[GpuError, ...]]:
-    return Probe(name, _SHELL, _parse, timeout=10, about="the kernel log", root=root)
-
-
-# Asked as the login user, who may read it on some systems, and as root where the inventory permits that.
-GPU_ERRORS = _probe("gpu_errors", root=False)
-GPU_ERRORS_AS_ROOT = _probe("gpu_errors_root", root=True)
-BOTH: tuple[Probe[Any], ...] = (GPU_ERRORS, GPU_ERRORS_AS_ROOT)
+# The login user may read it on some systems.
+GPU_ERRORS = Probe(
+    "gpu_errors", _SHELL, _parse, timeout=10, about="the kernel log", root=True, or_login=True
+)

@@ -24,6 +24,7 @@ _SHELL = r"""
 found=$(nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name --format=csv,noheader,nounits)
 status=$?
 echo "$found"
+[ -n "$found" ] || exit "$status"
 pids=$(echo "$found" | sed -n 's/^\([0-9][0-9]*\),.*/\1/p' | tr '\n' ' ')
 for pid in $pids; do
     LC_ALL=C ps -o pid= -o user= -o args= -p "$pid" 2>/dev/null | sed 's/^ */process /'

@@ -23,19 +23,28 @@ class HostFacts:
     boot_id: str
 
 
+# `id` says all of it at once, the name only where the system knows one.
 _SHELL = r"""
-echo "uid=$(id -u)"
-echo "gid=$(id -g)"
-echo "user=$(id -un 2>/dev/null || id -u)"
+who=$(id)
+uid=${who#uid=}; uid=${uid%%[!0-9]*}; user=$uid
+gid=${who#*gid=}; gid=${gid%%[!0-9]*}
+case ${who%% gid=*} in *'('*')') user=${who%% gid=*}; user=${user#*'('}; user=${user%')'} ;; esac
+echo "uid=$uid"
+echo "gid=$gid"
+echo "user=$user"
 echo "home=$HOME"
-echo "hostname=$(uname -n)"
-echo "kernel=$(uname -r)"
-echo "architecture=$(uname -m)"
+uname -nrm | while read -r hostname kernel architecture; do
+    echo "hostname=$hostname"
+    echo "kernel=$kernel"
+    echo "architecture=$architecture"
+done
 for file in /etc/machine-id /var/lib/dbus/machine-id; do
     if { read -r id <"$file"; } 2>/dev/null; then echo "machine_id=$id"; break; fi
 done
 if { read -r id </proc/sys/kernel/random/boot_id; } 2>/dev/null; then echo "boot_id=$id"; fi
-grep '^PRETTY_NAME=' /etc/os-release 2>/dev/null
+while read -r line; do
+    case $line in PRETTY_NAME=*) echo "$line" ;; esac
+done 2>/dev/null </etc/os-release
 exit 0
 """
 

@@ -26,12 +26,17 @@ class KernelFacts:
     shm_free: int | None
 
 
-# `cat`, because a shell's `read` takes byte after byte, and these files answer only the first read.
+# `grep`, because a shell's `read` takes byte after byte, and these files answer only the first read.
 _SHELL = r"""
-value() { if line=$(cat "$2" 2>/dev/null); then echo "$1=$line"; fi; }
-value ephemeral /proc/sys/net/ipv4/ip_local_port_range
-value reserved /proc/sys/net/ipv4/ip_local_reserved_ports
-value unprivileged /proc/sys/net/ipv4/ip_unprivileged_port_start
+cd /proc/sys/net/ipv4 && grep -s '' \
+    ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start | while IFS=: read -r file line
+do
+    case $file in
+        ip_local_port_range) echo "ephemeral=$line" ;;
+        ip_local_reserved_ports) echo "reserved=$line" ;;
+        *) echo "unprivileged=$line" ;;
+    esac
+done
 echo "cpus=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 while read -r name amount rest; do
     case $name in MemTotal: | MemAvailable:) echo "${name%:}=$amount" ;; esac

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clusterkit.facts import Output, Probe
+from clusterkit.inventory.model import Settings
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,23 @@ class Listening:
         return self.owners.get(port) or f"a process of uid {self.ports[port]}"
 
 
-# The kernel's table says it all but the process; `ss` adds the processes that we may look into.
+# The kernel's table says it all but the process; `ss` adds the processes that we may look into. It looks
+# through the open files of every process for that, so only where a port lies in the job's range.
 _SHELL = r"""
-grep -h '^ *[0-9]*: [0-9A-F]*:[0-9A-F]* [0-9A-F]*:[0-9A-F]* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null
-LC_ALL=C ss -ltnp 2>/dev/null
+sockets=$(grep -hs '^ *[0-9]*: [0-9A-F]*:[0-9A-F]* [0-9A-F]*:[0-9A-F]* 0A ' /proc/net/tcp /proc/net/tcp6)
+echo "$sockets"
+echo "$sockets" | while read -r number address rest; do
+    port=$((0x${address##*:}))
+    if [ "$port" -ge "$first" ] && [ "$port" -le "$last" ]; then LC_ALL=C ss -ltnp 2>/dev/null; break; fi
+done
 exit 0
 """
+
+
+def _shell(settings: Settings) -> str:
+    ports = settings.port_range
+    return f"first={ports.first}\nlast={ports.last}\n{_SHELL}"
+
 
 _SOCKET = re.compile(
     r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F:]+ 0A [0-9A-F:]+ [0-9A-F:]+ [0-9A-F]+ +(\d+)", re.MULTILINE
@@ -41,4 +53,4 @@ def _parse(output: Output) -> Listening:
     )
 
 
-LISTENING = Probe("listening", _SHELL, _parse, about="listening ports")
+LISTENING = Probe("listening", _shell, _parse, about="listening ports")

@@ -27,21 +27,38 @@ def paddle_of(said: Mapping[str, str] | None) -> Paddle | None:
 
 
 # A piece of a program for Python 3.6 and newer: afterwards `paddle` is a dict of Paddle's fields, or None.
-# Importing Paddle would take seconds and 300 MB, and fails where only the launch environment is complete.
+# Importing Paddle would take seconds and 300 MB, and fails where only the launch environment is complete. Nor
+# is anything else imported that the interpreter has not loaded by itself: `re` alone doubles its start-up.
 FIND_PADDLE = r"""
-import glob, os, re, sys
-paddle = None
-for folder in sys.path:
-    for info in sorted(glob.glob(os.path.join(glob.escape(folder or "."), "paddlepaddle*-*.*-info"))):
-        name = re.match(r"(paddlepaddle[^-]*)-(.+)\.(?:dist|egg)-info$", os.path.basename(info))
-        if name and paddle is None:
-            paddle = {"distribution": name.group(1).replace("_", "-"), "version": name.group(2).split("-")[0]}
-            try:
-                with open(os.path.join(folder, "paddle", "version", "__init__.py")) as text:
-                    said = dict(re.findall(r"^(\w+)\s*=\s*'([^'\n]*)'", text.read(), re.M))
-            except (IOError, UnicodeDecodeError):
-                said = {}
-            for key in ("cuda", "nccl"):
-                value = said.get(key + "_version", "")
-                paddle[key] = "" if value in ("False", "None", "0") else value
+import os, sys
+def said(folder):
+    found = {}
+    try:
+        with open(os.path.join(folder, "paddle", "version", "__init__.py")) as text:
+            for line in text:
+                name, equals, value = line.partition("=")
+                value = value.strip()
+                if equals and len(value) > 1 and value[0] == value[-1] == "'":
+                    found[name.strip()] = value[1:-1]
+    except (IOError, UnicodeDecodeError):
+        pass
+    return found
+def find_paddle():
+    for folder in sys.path:
+        try:
+            names = sorted(os.listdir(folder or "."))
+        except OSError:
+            continue
+        for info in names:
+            stem, dot, kind = info.rpartition(".")
+            name, dash, version = stem.partition("-")
+            if name.startswith("paddlepaddle") and dash and version and kind in ("dist-info", "egg-info"):
+                found = {"distribution": name.replace("_", "-"), "version": version.split("-")[0]}
+                versions = said(folder)
+                for key in ("cuda", "nccl"):
+                    value = versions.get(key + "_version", "")
+                    found[key] = "" if value in ("False", "None", "0") else value
+                return found
+    return None
+paddle = find_paddle()
 """

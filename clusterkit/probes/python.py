@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,32 +36,38 @@ if sys.version_info < (3, 6):
     sys.exit(0)
 """
 _ASK = r"""
-import json, socket
+import _socket as socket  # what `socket` is made of, and `ctypes`: those two take longer than all the rest
 try:
-    import ctypes
+    from _ctypes import dlopen
     try:
-        ctypes.CDLL("libgomp.so.1")
+        dlopen("libgomp.so.1", 0)
         libgomp = True
     except OSError:
         libgomp = False
 except ImportError:
     libgomp = None
+ips = []
 try:
     with open("/proc/net/fib_trie") as text:
-        ips = re.findall(r"\|-- (\d+(?:\.\d+){3})\n\s+/32 host LOCAL", text.read())
+        for line in text:
+            words = line.split()
+            if words[0] == "|--":
+                ip = words[1]
+            elif words[:3] == ["/32", "host", "LOCAL"]:
+                ips.append(ip)
 except IOError:
-    ips = []
+    pass
 binds = {}
 for ip in sorted(set(ips + sys.argv[1:]))[:256]:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind((ip, 0))
         binds[ip] = ""
-    except (OSError, socket.error) as error:
+    except OSError as error:
         binds[ip] = os.strerror(error.errno) if error.errno else str(error)
     listener.close()
 version = list(sys.version_info[:3])
-print(json.dumps({"version": version, "paddle": paddle, "libgomp": libgomp, "binds": binds}))
+print(repr({"version": version, "paddle": paddle, "libgomp": libgomp, "binds": binds}))
 """
 _PROGRAM = REFUSE_OLD + FIND_PADDLE + _ASK
 
@@ -83,7 +89,7 @@ def _parse(output: Output) -> PythonFacts:
     if answer.startswith("version="):
         major, minor, micro = map(int, answer.strip()[len("version=") :].split("."))
         return PythonFacts(path, (major, minor, micro), None, None, {})
-    said = json.loads(answer.strip().splitlines()[-1])
+    said = ast.literal_eval(answer.strip().splitlines()[-1])
     major, minor, micro = said["version"]
     paddle = paddle_of(said["paddle"])
     return PythonFacts(path, (major, minor, micro), paddle, said["libgomp"], said["binds"])

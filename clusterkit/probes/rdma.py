@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from clusterkit.facts import Output, Probe
 
+_SHELL = """
+for card in /sys/class/infiniband/*; do
+    if [ -e "$card" ]; then echo "${card##*/}"; fi
+done
+"""
+
 
 def _parse(output: Output) -> tuple[str, ...]:
     return tuple(output.stdout.split())
 
 
-RDMA = Probe("rdma", "ls /sys/class/infiniband 2>/dev/null; exit 0", _parse, about="RDMA cards")
+RDMA = Probe("rdma", _SHELL, _parse, about="RDMA cards")

@@ -31,8 +31,8 @@ USUAL = {
 }
 
 
-# Probes that ask what another asks: of another directory, or as root.
-FOLDERS = {"scratch": "disk", "gpu_errors_root": "gpu_errors"}
+# Probes that ask what another asks, of another directory.
+FOLDERS = {"scratch": "disk"}
 
 
 def load(probe: str, case: str) -> dict[str, Any]:

@@ -130,24 +130,33 @@ def test_whose_process_it_is(shell: Shell, tmp_path: Path) -> None:
     assert (found[1].user, found[1].command) == ("", "[Not Found]")
 
 
+# Its tool is on the PATH: the host has a driver that may have written into the log.
+DRIVER = {"nvidia-smi": "exit 0"}
+
+
 @pytest.mark.parametrize("source", ["dmesg", "journalctl"])
 def test_errors_are_read_from_whatever_may_be_read(shell: Shell, tmp_path: Path, source: str) -> None:
-    programs = {"dmesg": "exit 1", "journalctl": "exit 0", source: f'echo "{XIDS}"; echo other'}
+    programs = {**DRIVER, "dmesg": "exit 1", "journalctl": "exit 0", source: f'echo "{XIDS}"; echo other'}
     (error,) = ask(with_programs(shell, tmp_path, **programs), GPU_ERRORS)[GPU_ERRORS]
     assert (error.code, error.bus, error.count) == (79, "0000:9d:00", 1)
 
 
 def test_a_log_without_errors(shell: Shell, tmp_path: Path) -> None:
-    quiet = with_programs(shell, tmp_path, dmesg="echo usb 1-1: new device", journalctl="exit 1")
+    quiet = with_programs(shell, tmp_path, **DRIVER, dmesg="echo usb 1-1: new device", journalctl="exit 1")
     assert ask(quiet, GPU_ERRORS)[GPU_ERRORS] == ()
 
 
 def test_a_log_that_only_root_may_read(shell: Shell, tmp_path: Path) -> None:
-    failure = ask(with_programs(shell, tmp_path, dmesg="exit 1", journalctl="exit 1"), GPU_ERRORS).failure(
-        GPU_ERRORS
-    )
+    closed = with_programs(shell, tmp_path, **DRIVER, dmesg="exit 1", journalctl="exit 1")
+    failure = ask(closed, GPU_ERRORS).failure(GPU_ERRORS)
     assert failure is not None
     assert failure.status == NEEDS_ROOT
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has NVIDIA's driver")
+def test_without_a_driver_the_log_is_not_read(shell: Shell, tmp_path: Path) -> None:
+    closed = with_programs(shell, tmp_path, dmesg="exit 1", journalctl="exit 1")
+    assert ask(closed, GPU_ERRORS)[GPU_ERRORS] == ()
 
 
 def test_a_driver_that_hangs_holds_nobody(shell: Shell, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from clusterkit.inventory.model import Secret, Settings
 from clusterkit.remote.protocol import Result, Stream
 
 WHO: Probe[str] = Probe("who", "id -u", lambda output: output.stdout.strip(), root=True)
+EITHER: Probe[str] = Probe("either", "id -u", lambda output: output.stdout.strip(), root=True, or_login=True)
 PLAIN: Probe[str] = Probe("plain", "id -u", lambda output: output.stdout.strip())
 
 
@@ -50,7 +51,7 @@ class Shell:
 
 
 def read(shell: Shell, settings: Settings) -> Facts:
-    return gather(shell, settings, (WHO, PLAIN), timeout=20)
+    return gather(shell, settings, (WHO, EITHER, PLAIN), timeout=20)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_without_permission_root_is_never_asked_for(sudo: Path) -> None:
     assert isinstance(failure, ProbeFailed)
     assert failure.status == NEEDS_ROOT
     assert "only root can read this" in failure.message
-    assert found[PLAIN] == "65534"
+    assert (found[EITHER], found[PLAIN]) == ("65534", "65534")
     assert shell.with_sudo == 0
 
 

@@ -107,7 +107,7 @@ exit 0
 
 def _shell(settings: Settings) -> str:
     if not is_used(settings):
-        return "exit 0"
+        return ""
     # The parser has no settings: it is told which name was asked for.
     asked = quote(f"wanted={settings.image}")
     return f"echo {asked}\n{calling(settings)}\npulled={PULLED}\n{_SHELL}"

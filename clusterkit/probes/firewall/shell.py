@@ -40,14 +40,13 @@ iptables_save() {{
     fi
 }}
 all= taken= tables=
-version=$(iptables --version 2>/dev/null)
-case $version in *nf_tables*) plain=nft ;; *) plain=legacy ;; esac
+plain() {{ case $(iptables --version 2>/dev/null) in *nf_tables*) echo nft ;; *) echo legacy ;; esac; }}
 if there iptables-nft-save; then iptables_save nft iptables-nft iptables-nft-save
-elif there iptables-save && [ $plain = nft ]; then iptables_save nft iptables iptables-save; fi
+elif there iptables-save && [ "$(plain)" = nft ]; then iptables_save nft iptables iptables-save; fi
 # (A file of /proc has no size.)
-if [ -n "$(cat /proc/net/ip_tables_names 2>/dev/null)" ]; then
+if {{ read -r first </proc/net/ip_tables_names; }} 2>/dev/null; then
     if there iptables-legacy-save; then iptables_save legacy iptables-legacy iptables-legacy-save
-    elif there iptables-save && [ $plain = legacy ]; then iptables_save legacy iptables iptables-save
+    elif there iptables-save && [ "$(plain)" = legacy ]; then iptables_save legacy iptables iptables-save
     else echo "the kernel has iptables rules, and no program is there to read them" >&2; exit 1; fi
 fi
 case $all in *--match-set*)
@@ -97,8 +96,10 @@ if [ -e {OWN_NFT_FILE} ]; then part nft-own; cat {OWN_NFT_FILE}; fi
 for file in {" ".join(NFT_FILES)}; do
     if [ -f $file ]; then
         part nft-file $file
-        grep -E '^[[:space:]]*(add[[:space:]]+)?(table|include)[[:space:]]' $file
-        sed -n 's/^[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' $file | while read -r pattern; do
+        lines=$(grep -E '^[[:space:]]*(add[[:space:]]+)?(table|include)[[:space:]]' $file)
+        printf '%s\n' "$lines"
+        printf '%s\n' "$lines" | while IFS='"' read -r word pattern rest; do
+            case $word in *include*) ;; *) continue ;; esac
             case $pattern in /*) ;; *) pattern=/etc/$pattern ;; esac
             for included in $pattern; do
                 if [ -f "$included" ] && [ "$included" != {OWN_NFT_FILE} ]; then

@@ -37,7 +37,7 @@ def container_identity(settings: Settings) -> tuple[int, int] | None:
 def _shell(settings: Settings) -> str:
     identity = container_identity(settings)
     if identity is None or not settings.mounts:
-        return "exit 0"
+        return ""
     uid, gid = identity
     asked = [
         f"begin try.{number} try {quote(mount.path)} {uid} {gid}"

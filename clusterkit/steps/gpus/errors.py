@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.facts import Facts
 from clusterkit.probes import GPUS
-from clusterkit.probes.gpu_errors import GPU_ERRORS, GPU_ERRORS_AS_ROOT, GpuError
+from clusterkit.probes.gpu_errors import GPU_ERRORS, GpuError
 from clusterkit.probes.gpu_report import GPU_REPORT
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
 from clusterkit.steps.gpus.scope import indexes, not_expected
@@ -18,7 +18,7 @@ class GpuErrors(Step):
     """No Xid since the boot that makes the host unfit; those of a program that died are a warning."""
 
     name = "gpu errors"
-    probes = (GPUS, GPU_REPORT, GPU_ERRORS, GPU_ERRORS_AS_ROOT)
+    probes = (GPUS, GPU_REPORT, GPU_ERRORS)
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """The log is worth reading even where nvidia-smi has nothing to say."""
@@ -61,8 +61,7 @@ class GpuErrors(Step):
 
 def _judged(host: str, fleet: Fleet) -> list[tuple[GpuError, Xid]]:
     facts = fleet.facts[host]
-    errors = facts[GPU_ERRORS_AS_ROOT] if facts.failure(GPU_ERRORS) else facts[GPU_ERRORS]
-    found = [(error, _meaning(error, fleet)) for error in errors]
+    found = [(error, _meaning(error, fleet)) for error in facts[GPU_ERRORS]]
     told = {error.bus for error, xid in found if error.code != NEIGHBOUR and xid.status != "ok"}
     return [(error, xid) for error, xid in found if error.code != NEIGHBOUR or error.bus not in told]
 
