@@ -58,7 +58,8 @@ class Probe(Generic[T]):
     """One question to a host: shell text, and a pure parser of what it prints.
 
     `shell` is POSIX sh (dash, busybox); a callable gets the host's settings and must quote what it takes
-    from them, and returns "" where there is nothing to ask: the output is then empty. `parse` raises
+    from them, and returns "" where there is nothing to ask: the output is then empty. It finds what many ask
+    in variables: `who` is what `id` says, `machine` what `uname -nrm` does (not under `root`). `parse` raises
     ValueError or KeyError for output that it does not understand. `accepts` are the exit statuses that
     `parse` understands. `timeout` is in whole seconds. `about` is how a failure names what was asked. `root`
     says that only root can answer: the probe then runs under `sudo -n` where the login user is not root and
@@ -149,7 +150,7 @@ def gather(
         reason = answer.error or result.last_lines(3) or f"exit status {result.status}"
         hint = "facts need a POSIX shell that may write to /dev/shm, $TMPDIR, /tmp or the home directory"
         raise CommandFailed(remote.alias, f"the facts of {remote.alias} could not be read: {reason}", hint)
-    clock = offset(sent, answer.started, answer.ended, received)
+    clock = offset(result.sent or sent, answer.started, answer.ended, received)
     if clock.error_s > CLOCK_ERROR_WANTED_S:
         clock = sharper(clock, remote, token, timeout)
     return Facts(remote.alias, interpret(remote.alias, outputs, probes), clock)
@@ -231,7 +232,9 @@ def sharper(clock: Clock, remote: Remote, token: str, timeout: float) -> Clock:
     started = read(result.stdout, token).started
     if started is None:
         return clock
-    return min(clock, offset(sent, started, started, received), key=lambda measured: measured.error_s)
+    return min(
+        clock, offset(result.sent or sent, started, started, received), key=lambda measured: measured.error_s
+    )
 
 
 # --- what comes back -------------------------------------------------------------------------------
@@ -248,7 +251,7 @@ class Answer:
 
 
 def read(data: bytes, token: str) -> Answer:
-    """The parts between lines that carry `token`; what else was printed (banner, noisy profile) is dropped."""
+    """The parts between lines with `token`; what else was printed (banner, noisy profile) is dropped."""
     times: dict[str, tuple[float, float]] = {}
     streams: dict[tuple[str, str], str] = {}
     statuses: dict[str, int] = {}
@@ -311,6 +314,8 @@ kill_tree() {
     done
     kill -KILL "$1" 2>/dev/null
 }
+who=$(id)
+machine=$(uname -nrm)
 waiting=''; clock=''
 clean() {
     for item in $waiting $clock; do kill_tree "${item##*:}"; done
@@ -339,8 +344,10 @@ ask_root_or_login() {
 
 # Looked at once, and only where a probe needs it: `sudo` writes a line into the host's log.
 _ROOT = """
-if [ "$(id -u)" = 0 ]; then root=
-elif %s && sudo -n true 2>/dev/null; then root='sudo -n'; fi
+case $who in
+    'uid=0('* | 'uid=0 '*) root= ;;
+    *) if %s && sudo -n true 2>/dev/null; then root='sudo -n'; fi ;;
+esac
 """
 
 # The clock ends what is late: a child of this shell that is no zombie, so that nobody else's is ended. It

@@ -9,7 +9,7 @@ from typing import Any
 
 from clusterkit.facts import Probe
 from clusterkit.probes.container import CONTAINER, INSIDE
-from clusterkit.probes.disk import DISK, SCRATCH
+from clusterkit.probes.disk import DISK
 from clusterkit.probes.environment import ENVIRONMENT
 from clusterkit.probes.gpu import GPUS
 from clusterkit.probes.gpu_processes import GPU_PROCESSES
@@ -29,7 +29,6 @@ LAUNCH: tuple[Probe[Any], ...] = (
     LISTENING,
     KERNEL,
     DISK,
-    SCRATCH,
     PYTHON,
     GPUS,
     GPU_PROCESSES,
@@ -53,5 +52,4 @@ __all__ = [
     "NETWORK",
     "PYTHON",
     "RUNS",
-    "SCRATCH",
 ]

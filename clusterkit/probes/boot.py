@@ -25,7 +25,7 @@ if [ -e /run/reboot-required ]; then
     echo wanted
     sed 's/^/wanted /' /run/reboot-required.pkgs 2>/dev/null
 fi
-release=$(uname -r)
+release=${machine#* }; release=${release% *}
 for folder in "/lib/modules/$release" "/usr/lib/modules/$release"; do
     [ -d "$folder" ] && echo modules=yes
 done

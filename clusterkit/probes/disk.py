@@ -131,7 +131,3 @@ DISK = Probe(
     timeout=8,
     about="the file system of remote_dir",
 )
-# Where logs and locks may lie when `remote_dir` is on the network.
-SCRATCH = Probe(
-    "scratch", _shell(lambda settings: "/var/tmp"), _parse, timeout=8, about="the file system of /var/tmp"
-)

@@ -32,23 +32,26 @@ class DriverFacts:
 # Classes 0300 and 0302 are GPUs, 0680 is a bridge: an NVSwitch. A login's PATH may lack /sbin.
 _SHELL = r"""
 PATH=$PATH:/usr/sbin:/sbin
-grep '^NVRM version' /proc/driver/nvidia/version 2>/dev/null
-echo "on_disk=$(modinfo -F version nvidia 2>/dev/null)"
-library=$(ldconfig -p 2>/dev/null | sed -n '/libnvidia-ml\.so\.1 .*=> /{ s/.*=> //p; q; }')
-[ -n "$library" ] && echo "library=$(readlink -f "$library")"
+if [ -e /proc/driver/nvidia/version ]; then grep '^NVRM version' /proc/driver/nvidia/version; fi
 [ -d /sys/module/nouveau ] && echo nouveau=yes
-switches=0
+switches=0; cards=
 for device in /sys/bus/pci/devices/*; do
     { read -r vendor <"$device/vendor" && read -r class <"$device/class"; } 2>/dev/null || continue
     [ "$vendor" = 0x10de ] || continue
     case $class in
         0x0300* | 0x0302*)
             user=$(readlink "$device/driver" 2>/dev/null)
+            cards=yes
             echo "card ${device##*/} ${user##*/}" ;;
         0x0680*) switches=$((switches + 1)) ;;
     esac
 done
 echo "switches=$switches"
+if [ -n "$cards" ] || [ -e /proc/driver/nvidia/version ] || command -v nvidia-smi >/dev/null 2>&1; then
+    echo "on_disk=$(modinfo -F version nvidia 2>/dev/null)"
+    library=$(ldconfig -p 2>/dev/null | sed -n '/libnvidia-ml\.so\.1 .*=> /{ s/.*=> //p; q; }')
+    [ -n "$library" ] && echo "library=$(readlink -f "$library")"
+fi
 for file in /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia[0-9]*; do
     if [ -e "$file" ] && ! { [ -r "$file" ] && [ -w "$file" ]; }; then echo "denied $file"; fi
 done

@@ -60,6 +60,4 @@ def _parse(output: Output) -> tuple[GpuError, ...]:
 
 
 # The login user may read it on some systems.
-GPU_ERRORS = Probe(
-    "gpu_errors", _SHELL, _parse, timeout=10, about="the kernel log", root=True, or_login=True
-)
+GPU_ERRORS = Probe("gpu_errors", _SHELL, _parse, timeout=10, about="the kernel log", root=True, or_login=True)

@@ -23,9 +23,8 @@ class HostFacts:
     boot_id: str
 
 
-# `id` says all of it at once, the name only where the system knows one.
+# `id` gives a name only where the system knows one.
 _SHELL = r"""
-who=$(id)
 uid=${who#uid=}; uid=${uid%%[!0-9]*}; user=$uid
 gid=${who#*gid=}; gid=${gid%%[!0-9]*}
 case ${who%% gid=*} in *'('*')') user=${who%% gid=*}; user=${user#*'('}; user=${user%')'} ;; esac
@@ -33,11 +32,10 @@ echo "uid=$uid"
 echo "gid=$gid"
 echo "user=$user"
 echo "home=$HOME"
-uname -nrm | while read -r hostname kernel architecture; do
-    echo "hostname=$hostname"
-    echo "kernel=$kernel"
-    echo "architecture=$architecture"
-done
+kernel=${machine#* }
+echo "hostname=${machine%% *}"
+echo "kernel=${kernel% *}"
+echo "architecture=${machine##* }"
 for file in /etc/machine-id /var/lib/dbus/machine-id; do
     if { read -r id <"$file"; } 2>/dev/null; then echo "machine_id=$id"; break; fi
 done

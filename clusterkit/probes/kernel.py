@@ -26,21 +26,20 @@ class KernelFacts:
     shm_free: int | None
 
 
-# `grep`, because a shell's `read` takes byte after byte, and these files answer only the first read.
+# `grep`, because a shell's `read` takes byte after byte, and settings answer only the first read. A setting
+# is numbers, or nothing; of all that is in meminfo two lines are wanted.
 _SHELL = r"""
-cd /proc/sys/net/ipv4 && grep -s '' \
-    ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start | while IFS=: read -r file line
-do
+cd /proc/sys/net/ipv4 && grep -s -E '^(Mem(Total|Available):|[^A-Za-z]*$)' \
+    ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start /proc/meminfo |
+while IFS=: read -r file line; do
     case $file in
         ip_local_port_range) echo "ephemeral=$line" ;;
         ip_local_reserved_ports) echo "reserved=$line" ;;
-        *) echo "unprivileged=$line" ;;
+        ip_unprivileged_port_start) echo "unprivileged=$line" ;;
+        *) line=${line% kB}; echo "${line%%:*}=${line##* }" ;;
     esac
 done
 echo "cpus=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
-while read -r name amount rest; do
-    case $name in MemTotal: | MemAvailable:) echo "${name%:}=$amount" ;; esac
-done 2>/dev/null </proc/meminfo
 echo "open_files=$(ulimit -Sn)"
 echo "open_files_hard=$(ulimit -Hn)"
 echo "locked_memory=$(ulimit -Sl 2>/dev/null)"

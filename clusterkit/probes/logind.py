@@ -25,7 +25,8 @@ class LogindFacts:
 # logind's rule: all sessions end with their processes, but not those of the users that are excluded, and only
 # those of certain users if any are named.
 _SHELL = rf"""
-echo "user=${{LOGNAME:-$(id -un)}}"
+user=${{who%% *}}; user=${{user#*'('}}
+echo "user=${{user%')'}}"
 if [ -e {DROP_IN} ]; then echo drop_in=yes; grep -s '^# folder: ' {DROP_IN}; fi
 exec loginctl show-session -p KillUserProcesses -p KillOnlyUsers -p KillExcludeUsers
 """

@@ -22,7 +22,7 @@ class NameFacts:
 
 
 _SHELL = r"""
-name=$(uname -n)
+name=${machine%% *}
 echo "$name"
 exec getent ahostsv4 "$name"
 """

@@ -8,11 +8,16 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Result:
-    """How a script ended: exit status, and exactly the bytes that it wrote."""
+    """How a script ended: exit status, and exactly the bytes that it wrote.
+
+    `sent` is this machine's time, in seconds, when the script went to a shell that was ready for it; None
+    where nobody looked.
+    """
 
     status: int
     stdout: bytes
     stderr: bytes
+    sent: float | None = None
 
     @property
     def ok(self) -> bool:

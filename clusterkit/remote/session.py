@@ -65,6 +65,7 @@ def run(place: Place, script: str, deadline: Deadline, *, sudo: bool) -> Result:
     out, err = Frame(token.encode()), Frame(token.encode())
     shell = _start(place, deadline, token, sudo)
     try:
+        sent = time.time()
         _say(place, shell, run_text(token, script))
         _collect(shell, out, err, deadline)
         status = int(out.last_word) if out.ended else _status(shell)
@@ -83,7 +84,7 @@ def run(place: Place, script: str, deadline: Deadline, *, sudo: bool) -> Result:
         raise Unreachable(
             place.alias, "shell", message, "look for the out-of-memory killer: dmesg on the host"
         )
-    return Result(status, bytes(out.data), bytes(err.data) if err.begun else b"")
+    return Result(status, bytes(out.data), bytes(err.data) if err.begun else b"", sent)
 
 
 def open_stream(place: Place, script: str, deadline: Deadline, *, sudo: bool) -> ShellStream:

@@ -24,15 +24,10 @@ USUAL = {
     "listening": "sshd",
     "kernel": "gpu-server",
     "disk": "local-ext4",
-    "scratch": "local-ext4",
     "python": "paddle-gpu",
     "gpus": "eight-h100",
     "runs": "none",
 }
-
-
-# Probes that ask what another asks, of another directory.
-FOLDERS = {"scratch": "disk"}
 
 
 def load(probe: str, case: str) -> dict[str, Any]:
@@ -52,7 +47,7 @@ def output(probe: str, case: str) -> Output:
 def facts(alias: str, clock: Clock | None = None, /, **cases: str | Output) -> Facts:
     """Facts of one host from a recorded case, or an Output, for each probe; USUAL for what is not named."""
     outputs = {
-        probe: case if isinstance(case, Output) else output(FOLDERS.get(probe, probe), case)
+        probe: case if isinstance(case, Output) else output(probe, case)
         for probe, case in {**dict.fromkeys(PROBES, "usual"), **USUAL, **cases}.items()
     }
     return Facts(alias, interpret(alias, outputs, tuple(PROBES.values())), clock or Clock(0.0, 0.001))

@@ -168,7 +168,8 @@ def test_the_script_parses(settings: Settings, command: str) -> None:
 def test_shellcheck_agrees(settings: Settings, tmp_path: Path) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")
-    files = {"whole": script(settings, LAUNCH, "t0k3n"), **{p.name: p.text(settings) for p in LAUNCH}}
+    given = "who=''; machine=''\n"
+    files = {"whole": script(settings, LAUNCH, "t0k3n"), **{p.name: given + p.text(settings) for p in LAUNCH}}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     # SC2034: `read` names fields that are not used. SC2016: each probe is one quoted word.

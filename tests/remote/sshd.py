@@ -83,7 +83,7 @@ class Sshd:
 
 
 def _children(pid: int) -> list[int]:
-    """Every living descendant; one that ends while we look (a scan for host keys does) is simply not there."""
+    """Every living descendant; one that ends while we look (a scan for host keys does) is not there."""
     children: list[int] = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in list(Path(f"/proc/{pid}/task").iterdir()):
