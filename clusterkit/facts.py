@@ -351,19 +351,24 @@ esac
 """
 
 # The clock ends what is late: a child of this shell that is no zombie, so that nobody else's is ended. It
-# sleeps by the second, since a shell that waits for a longer sleep may miss the signal to end it.
+# sleeps by the second, since a shell that begins to wait may miss the signal to end itself and its sleep.
 _EPILOGUE = r"""
+self=$$  # of the login's shell, where we are a child of that
+{ read -r self rest </proc/self/stat; } 2>/dev/null
 end_if_late() {
     { read -r line <"/proc/$2/stat"; } 2>/dev/null || return 0
     line=${line##*) }
     case $line in
         Z*) return 0 ;;
-        [A-Z]" $$ "*) : >"$dir/.late-$1"; kill_tree "$2" ;;
+        [A-Z]" $self "*) : >"$dir/.late-$1"; kill_tree "$2" ;;
     esac
 }
 (
-    passed=0
-    while sleep 1; do
+    passed=0; nap=''
+    trap 'kill "$nap" 2>/dev/null; exit' TERM
+    while :; do
+        sleep 1 & nap=$!
+        wait "$nap"
         passed=$((passed + 1))
         for item in $waiting; do
             case $item in *:"$passed":*) end_if_late "${item%%:*}" "${item##*:}" ;; esac
@@ -379,7 +384,7 @@ for item in $waiting; do
     echo "$token status $name $status"
 done
 waiting=
-{ kill -KILL "$clock"; wait "$clock"; } 2>/dev/null
+kill -TERM "$clock" 2>/dev/null
 clock=
 cat "$dir"/*.??? 2>/dev/null
 echo; echo "$token end $(now)"

@@ -29,7 +29,8 @@ class KernelFacts:
 # `grep`, because a shell's `read` takes byte after byte, and settings answer only the first read. A setting
 # is numbers, or nothing; of all that is in meminfo two lines are wanted.
 _SHELL = r"""
-cd /proc/sys/net/ipv4 && grep -s -E '^(Mem(Total|Available):|[^A-Za-z]*$)' \
+cd /proc/sys/net/ipv4 2>/dev/null || :
+grep -s -E '^(Mem(Total|Available):|[^A-Za-z]*$)' \
     ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start /proc/meminfo |
 while IFS=: read -r file line; do
     case $file in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -34,7 +35,8 @@ class Shell:
     def run(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Result:
         """The script's result; a process that holds the pipes open past its end is not waited for."""
         self.scripts.append(script)
-        text = f"{self.before}\n{script}"
+        # In a child of the login's shell, as a remote does it: `$$` is not the pid that it seems to be.
+        text = f"{self.before}\n(eval {shlex.quote(script)}) </dev/null"
         try:
             done = subprocess.run(
                 self.command,
