@@ -9,8 +9,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import control, record
+from .attempt_log import AttemptLog
 from .files import RunFiles
-from .follow import Log
 from .plan import Plan
 
 # The controller's first line has to come within this time.
@@ -159,29 +159,39 @@ class Attachment:
         self._files = files
         self._plan = plan
         self._controller = controller
-        self._logs: Dict[str, Log] = {}
+        self._logs: Dict[str, AttemptLog] = {}
         self._told_at = 0.0
+        # The attempt that the controller knows of: logs go on to it from the one before it.
+        self._newest = 0
 
     def serve(self) -> None:
         """Everything that the controller asked for has been sent. Raises Gone, ValueError (the request)."""
         request = json.loads(self._controller.first_line().decode("utf-8"))
         if not isinstance(request, dict):
             raise ValueError("it is not a JSON object")
-        for name, wanted in (request.get("follow") or {}).items():
-            self._follow(name, wanted)
+        follow, attempt = request.get("follow") or {}, self._plan.attempt
+        if any("attempt" not in wanted for wanted in follow.values()):
+            attempt = (record.current(self._files, self._plan) or {}).get("attempt", attempt)
+        for name, wanted in follow.items():
+            self._follow(name, wanted, attempt)
         if request.get("wait", False):
             self._stream()
         else:
             self._tell(record.current(self._files, self._plan))
+            self._newest = 0  # What was asked for and no more.
         while self._send_logs():
             pass
         self._controller.frame({"frame": "end"})
 
-    def _follow(self, name: str, wanted: Dict[str, Any]) -> None:
+    def _follow(self, name: str, wanted: Dict[str, Any], attempt: int) -> None:
+        def add(path: Callable[[RunFiles, Plan], str]) -> None:
+            self._logs[name] = AttemptLog(self._files, self._plan, path, wanted, attempt)
+
         if name == "launcher":
-            self._logs[name] = Log(self._plan.launcher_log, wanted)
+            add(lambda _files, plan: plan.launcher_log)
         elif name.isdigit() and int(name) in self._plan.ranks:
-            self._logs[name] = Log(self._plan.log(self._plan.ranks.index(int(name))), wanted)
+            local = self._plan.ranks.index(int(name))
+            add(lambda _files, plan: plan.log(local))
         else:
             words = "there is no log %r on %s: it has the ranks %s" % (
                 name,
@@ -210,16 +220,18 @@ class Attachment:
             self._controller.frame({"frame": "error", "message": words})
         if state is not None:
             self._told_at = time.monotonic()
+            self._newest = state.get("attempt", 0)
             self._controller.frame({"frame": "state", "state": state})
 
     def _send_logs(self) -> bool:
         """One piece of every log that has something new; True if there was any."""
         any_sent = False
         for name, log in self._logs.items():
-            piece = log.read()
+            piece = log.read(self._newest)
             if piece is not None:
                 any_sent = True
                 frame = {"frame": "log", "file": name, "offset": piece.offset, "size": len(piece.data)}
+                frame["attempt"] = log.attempt
                 if piece.truncated:
                     frame["truncated"] = True
                 self._controller.frame(frame, piece.data)

@@ -2,8 +2,8 @@
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from . import rootcause
-from .plan import Timeouts
+from . import attempts, rootcause
+from .plan import NO_RESTARTS, Restarts, Timeouts
 
 Decision = Dict[str, Any]
 Cause = Dict[str, Any]
@@ -44,7 +44,16 @@ class View(NamedTuple):
 
 def waiting() -> Decision:
     """The decision before any other: wait at the gate."""
-    return {"phase": "gate", "start_at": None, "grace": None, "outcome": None, "cause": None}
+    return {
+        "attempt": 0,
+        "phase": "gate",
+        "start_at": None,
+        "grace": None,
+        "outcome": None,
+        "cause": None,
+        "master_port": None,
+        "history": [],
+    }
 
 
 def cause(kind: str, detail: str, node_rank: Optional[int] = None, alias: Optional[str] = None) -> Cause:
@@ -67,10 +76,29 @@ def outcome_of(kind: str) -> str:
 
 
 class Decider:
-    """Node 0's state machine. `now` is the monotonic clock (for waits), `clock` node 0's wall clock."""
+    """Node 0's state machine. `now` is the monotonic clock (for waits), `clock` node 0's wall clock.
 
-    def __init__(self, timeouts: Timeouts, now: float) -> None:
+    A job that fails may be started anew: when every node has ended its part, the next attempt begins at the
+    gate, which opens after the back-off. `attempt` and `history` are where the run stands when it is staged.
+    """
+
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        now: float,
+        restarts: Restarts = NO_RESTARTS,
+        attempt: int = 0,
+        history: Sequence[Dict[str, Any]] = (),
+        master_port: Callable[[], Optional[int]] = lambda: None,
+    ) -> None:
         self._timeouts = timeouts
+        self._restarts = restarts
+        self._attempt = attempt
+        self._history = list(history)
+        self._find_master_port = master_port
+        self._master_port: Optional[int] = None
+        self._not_before = now
+        self._is_stopped = False
         self._phase = "gate"
         self._word_at = now
         self._go_at: Optional[float] = None
@@ -89,11 +117,14 @@ class Decider:
     def decision(self) -> Decision:
         """What every node is told."""
         return {
+            "attempt": self._attempt,
             "phase": self._phase,
             "start_at": self._start_at,
             "grace": self._grace,
             "outcome": self._outcome,
             "cause": self._cause,
+            "master_port": self._master_port,
+            "history": list(self._history),
         }
 
     def keep(self, now: float) -> None:
@@ -110,6 +141,7 @@ class Decider:
         """End the run; if it is ending already, end it no later than `grace` seconds from now."""
         if self._phase == "done":
             return
+        self._is_stopped = True
         if self._phase != "stop":
             self._stop(clock, why, grace)
         elif grace is not None and (self._grace is None or grace < self._grace):
@@ -122,6 +154,7 @@ class Decider:
             wanted = view.state.get("stop_wanted") if view.state else None
             if wanted:
                 self.stop(clock, wanted.get("grace"), wanted["cause"])
+        views = [self._of_this_attempt(view) for view in views]
         phases: Dict[str, Callable[[float, float, Sequence[View]], None]] = {
             "gate": self._at_gate,
             "prepare": self._preparing,
@@ -132,10 +165,19 @@ class Decider:
             phases[self._phase](now, clock, views)
         return self.decision
 
+    def _of_this_attempt(self, view: View) -> View:
+        """What a node says about an attempt that is over says nothing about this one."""
+        if view.state is None or view.state.get("attempt", 0) == self._attempt:
+            return view
+        return view._replace(state=None)
+
     # Each phase, in order.
 
     def _at_gate(self, now: float, clock: float, views: Sequence[View]) -> None:
         if self._stop_for_failure(now, clock, views):
+            return
+        if now < self._not_before:
+            self._stop_for_lost(now, clock, views)
             return
         missing = [view.alias for view in views if not view.joined or view.phase != "gate"]
         if self._go_at is not None and not missing:
@@ -187,7 +229,29 @@ class Decider:
             trigger = rootcause.lost_cause(gone[0])
         self._cause = rootcause.root_cause(trigger, found, gone, self._stopped_at)
         self._outcome = outcome_of(self._cause["kind"])
-        self._phase = "done"
+        if lost or not self._may_restart(ended):
+            self._phase = "done"
+        else:
+            self._restart(now)
+
+    # Another attempt.
+
+    def _may_restart(self, views: Sequence[View]) -> bool:
+        if self._is_stopped or self._attempt >= self._restarts.most or not attempts.is_worth(self._cause):
+            return False
+        # What not even SIGKILL ended still holds its GPU.
+        return not any(view.state and view.state.get("left") for view in views)
+
+    def _restart(self, now: float) -> None:
+        """Every node has ended its part: the next attempt waits at the gate for its time."""
+        self._history.append(attempts.ended(self.decision))
+        self._attempt += 1
+        self._master_port = self._find_master_port()
+        self._not_before = now + attempts.wait_before(self._restarts, self._attempt)
+        self._go_at = self._not_before
+        self._phase = "gate"
+        self._start_at = self._settle_until = self._grace = None
+        self._trigger = self._outcome = self._cause = None
 
     # What ends a run.
 

@@ -21,7 +21,7 @@ def start(files: RunFiles, plan: Plan) -> None:
     """The supervisor of this run and node answers, or has ended with a last state. Raises StartError."""
     if control.state_of(plan) is not None:
         return
-    if record.is_final(record.written(files)):
+    if _has_ended(files, plan):
         raise StartError("this run has ended; a run is started once")
     pid = _spawn(files, plan)
     end = time.monotonic() + START_LIMIT
@@ -29,11 +29,17 @@ def start(files: RunFiles, plan: Plan) -> None:
         if control.state_of(plan, timeout=1.0) is not None:
             return
         if processes.process(pid) is None:
-            if record.is_final(record.written(files)):
+            if _has_ended(files, plan):
                 return  # It could not do its work, and has said why in its last state.
             raise StartError("the supervisor ended at once: %s" % _last_words(files))
         time.sleep(0.02)
     raise StartError("the supervisor (pid %d) did not answer for %g s" % (pid, START_LIMIT))
+
+
+def _has_ended(files: RunFiles, plan: Plan) -> bool:
+    """This run is over here. What earlier attempts left behind does not count once a new one was staged."""
+    state = record.written(files)
+    return record.is_final(state) and state is not None and state.get("attempt", 0) >= plan.attempt
 
 
 def _last_words(files: RunFiles) -> str:

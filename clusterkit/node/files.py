@@ -19,18 +19,28 @@ class RunFiles:
     network file system, a server that does not answer for a while must not stop a supervisor.
     """
 
-    def __init__(self, run_dir: str, log_dir: str = "") -> None:
+    def __init__(self, run_dir: str, log_dir: str = "", attempt: int = 0) -> None:
+        self._log_dir = log_dir
         self.directory = expanded(run_dir)
         self.agent = os.path.join(self.directory, "agent.pyz")
         self.plan = os.path.join(self.directory, "plan.json")
-        self.node_script = os.path.join(self.directory, "node.sh")
+        self.first_script = os.path.join(self.directory, "node.sh")
         self.key = os.path.join(self.directory, "channel.key")
         self.secrets = os.path.join(self.directory, "secrets.json")
         self.records = os.path.dirname(expanded(log_dir)) if log_dir else self.directory
         self.state = os.path.join(self.records, "state.json")
         self.supervisor_log = os.path.join(self.records, "supervisor.log")
-        self.ranks = os.path.join(self.records, "ranks")
+        self.attempt = os.path.join(self.records, "attempt.json")
+        # What belongs to one attempt. The first one's lies beside the run's own.
+        self.own = os.path.join(self.records, "attempt-%d" % attempt) if attempt else self.records
+        self.logs = os.path.join(self.own, os.path.basename(expanded(log_dir))) if log_dir else ""
+        self.node_script = os.path.join(self.own, "node.sh") if attempt else self.first_script
+        self.ranks = os.path.join(self.own, "ranks")
         self.site = os.path.join(self.records, "site")
+
+    def of_attempt(self, attempt: int) -> "RunFiles":
+        """The same run's files, with the logs and records of this attempt."""
+        return RunFiles(self.directory, self._log_dir, attempt)
 
     def rank(self, local_rank: int) -> str:
         """The record that the rank entry of this local rank writes."""

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Dict, Optional
 
-from . import processes
+from . import attempts, processes
 from .files import RunFiles, last_bytes, make_private_directory, remove
 from .launcher import Launcher
 from .plan import Plan
@@ -30,7 +30,9 @@ NO_FAILURE: Dict[str, Any] = {
 class Life:
     """What happens on this host. The supervisor calls `observe` about ten times a second."""
 
-    def __init__(self, plan: Plan, files: RunFiles, umask: int) -> None:
+    def __init__(self, plan: Plan, files: RunFiles, umask: int, base: Optional[Plan] = None) -> None:
+        """`plan` and `files` are those of one attempt, `base` the run's plan as it was staged."""
+        self._base = base or plan
         self._plan = plan
         self._files = files
         self.state = "gate"
@@ -41,6 +43,11 @@ class Life:
         self._ending: Optional[processes.Ending] = None
         self._ranks_done_at: Optional[float] = None
         self._hurried = False
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the run this is; the first is 0."""
+        return self._plan.attempt
 
     @property
     def left(self) -> Any:
@@ -57,6 +64,7 @@ class Life:
         """The node could start now, or has failed and says why."""
         try:
             make_private_directory(self._files.ranks)
+            attempts.begin(self._files, self._plan, self._base)
             self.launcher.prepare()
         except OSError as error:
             self.fail("launcher", "cannot prepare the start: %s: %s" % (error.filename, error.strerror))
@@ -174,6 +182,7 @@ class Life:
         if ending.step(now, may_signal=launcher_gone):
             self._reap()
             self.ranks.look()
-            remove(self._files.secrets)
+            if self._plan.attempt >= self._plan.restarts.most:
+                remove(self._files.secrets)
             self.ended_at = time.time()
             self.state = "ended"

@@ -40,6 +40,11 @@ class MasterQuery:
             self._asked_at = now
             self._ask()
 
+    def close(self) -> None:
+        """No question is under way."""
+        if self._connection is not None:
+            self._connection.close("closed")
+
     def _complete(self) -> bool:
         nodes = len(self._plan.nodes)
         return nodes < 2 or (self.registered is not None and len(self.registered) == nodes)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from .files import RunFiles, expanded
 
@@ -18,6 +18,17 @@ class Timeouts(NamedTuple):
     join: float = 300.0
     node: float = 20.0
     grace: float = 40.0
+
+
+class Restarts(NamedTuple):
+    """How often the job may be started again, and the back-off before it: seconds, doubled up to a limit."""
+
+    most: int = 0
+    wait: float = 5.0
+    longest_wait: float = 60.0
+
+
+NO_RESTARTS = Restarts()
 
 
 class Member(NamedTuple):
@@ -46,6 +57,10 @@ class Plan(NamedTuple):
     log_dir: str
     keep_environment: List[str]
     timeouts: Timeouts
+    # The attempt that the supervisor begins with, and how those before it ended.
+    attempt: int = 0
+    restarts: Restarts = NO_RESTARTS
+    history: Sequence[Dict[str, Any]] = ()
 
     def log(self, local_rank: int) -> str:
         """The file in which Paddle's launcher keeps this local rank's output."""
@@ -99,6 +114,9 @@ def parse(raw: Dict[str, Any]) -> Plan:
         log_dir=expanded(raw["log_dir"]),
         keep_environment=list(raw["keep_environment"]),
         timeouts=limits,
+        attempt=int(raw.get("attempt", 0)),
+        restarts=Restarts(**raw.get("restarts", {})),
+        history=list(raw.get("history", [])),
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

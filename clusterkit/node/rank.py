@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import processes, stacks
+from . import attempts, processes, stacks
 from .files import RunFiles, make_private_directory, read_json, write_atomically
 from .plan import Plan, PlanError, open_run
 
@@ -92,7 +92,7 @@ def run(run_dir: str, command: List[str]) -> int:
     """Run SCRIPT with its arguments as this rank; returns the exit code to end with (negative: a signal)."""
     environ = dict(os.environ)
     try:
-        files, plan = open_run(run_dir)
+        files, plan = attempts.current(*open_run(run_dir))
     except PlanError as error:
         return _refuse(str(error), 1)
     record = Record(files, local_rank(environ))
@@ -109,6 +109,7 @@ def run(run_dir: str, command: List[str]) -> int:
         record.note(started_at=now, ended_at=now, exit_code=1, failure=failure)
         return _refuse("%s; the script was not started" % error, 1)
     environ.update(read_json(files.secrets) or {})
+    environ["CLUSTERKIT_ATTEMPT"] = str(plan.attempt)
     stacks.arrange(files, local_rank(environ), environ)
     return _supervised(record, _script(command), environ)
 

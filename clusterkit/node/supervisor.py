@@ -9,12 +9,12 @@ import time
 import traceback
 from typing import Any, Dict, List, Optional, Tuple, Union
 
+from . import attempts, processes
 from . import decision as deciding
 from . import plan as planning
-from . import processes
 from .control import ControlError, ControlServer
 from .coordinator import Coordinator, peers_of, significant
-from .files import RunFiles, write_json
+from .files import RunFiles, remove, write_json
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
 from .master import MasterQuery, MasterReach
@@ -68,12 +68,25 @@ class Supervisor:
         self._over_since: Optional[float] = None
         self._signals = _catch_signals(self._selector, self._signalled)
         processes.become_subreaper()
-        self._life = Life(plan, files, umask)
-        self._decider = deciding.Decider(plan.timeouts, self._began)
-        self._master = MasterQuery(plan, self._selector)
-        self._reach = MasterReach(plan, self._selector)
+        self._umask = umask
+        self._begin_attempt(plan.attempt, None)
+        self._decider = deciding.Decider(
+            plan.timeouts,
+            self._began,
+            plan.restarts,
+            plan.attempt,
+            plan.history,
+            lambda: attempts.free_master_port(plan),
+        )
         self._control = ControlServer(plan, self._selector, self.state, self._command)
         self._link = self._join_channel()
+
+    def _begin_attempt(self, number: int, master_port: Optional[int]) -> None:
+        """The node is at the gate of this attempt; nothing of the one before it is left."""
+        files, plan = attempts.of(self._files, self._plan, number, master_port)
+        self._life = Life(plan, files, self._umask, self._plan)
+        self._master = MasterQuery(plan, self._selector)
+        self._reach = MasterReach(plan, self._selector)
 
     def _join_channel(self) -> Union[Coordinator, Peer, None]:
         key = self._files.channel_key()
@@ -96,6 +109,7 @@ class Supervisor:
         except Exception:
             _log(traceback.format_exc())
             self._end_in_panic("the supervisor failed: %s" % traceback.format_exc().splitlines()[-1])
+        remove(self._files.secrets)
         self._publish(time.monotonic(), final=True)
         self._control.close(_FAREWELL)
         if self._link is not None:
@@ -203,7 +217,10 @@ class Supervisor:
         why = dict(cause)
         if why.get("at") is None:
             why["at"] = time.time() - self._offset()
+        told = (self._link.decision if isinstance(self._link, Peer) else None) or deciding.waiting()
         self._alone = {
+            **told,
+            "attempt": self._life.attempt,
             "phase": "stop",
             "start_at": None,
             "grace": self._plan.timeouts.grace if grace is None else grace,
@@ -222,7 +239,14 @@ class Supervisor:
         return alone
 
     def _obey(self, now: float) -> None:
-        phase = self._decision["phase"]
+        phase, attempt = self._decision["phase"], self._decision["attempt"]
+        if attempt > self._life.attempt and self._life.state == "ended":
+            _log("attempt %d begins" % attempt)
+            self._master.close()
+            self._reach.close()
+            self._begin_attempt(attempt, self._decision["master_port"])
+        if attempt != self._life.attempt:
+            return
         if phase == "prepare" and self._life.state == "gate":
             self._life.prepare()
         elif phase == "start" and self._life.state == "prepared":
@@ -259,7 +283,7 @@ class Supervisor:
         self._life.state = "ended"
         self._life.ended_at = time.time()
         why = deciding.cause("supervisor", words, self._plan.node_rank, self._plan.alias)
-        self._decision = dict(deciding.waiting(), phase="done", outcome="failed", cause=why)
+        self._decision = dict(self._decision, phase="done", outcome="failed", cause=why)
 
     # The state, and who is told.
 
@@ -274,6 +298,7 @@ class Supervisor:
             "alias": self._plan.alias,
             "node_rank": self._plan.node_rank,
             "pid": os.getpid(),
+            "attempt": life.attempt,
             "state": life.state,
             "started_at": life.launcher.started_at,
             "ended_at": life.ended_at,

@@ -67,8 +67,9 @@ class Attached:
             if frame["frame"] == "state":
                 self.states.append(frame["state"])
             elif frame["frame"] == "log":
-                known = self.logs.get(frame["file"], b"")
-                self.logs[frame["file"]] = known + data
+                attempt = frame["attempt"]
+                name = f"{attempt}:{frame['file']}" if attempt else frame["file"]
+                self.logs[name] = self.logs.get(name, b"") + data
             elif frame["frame"] == "error":
                 self.errors.append(frame["message"])
             elif frame["frame"] == "end":
@@ -112,10 +113,12 @@ class Cluster:
         python: str = sys.executable,
         script_name: str = "train.sh",
         local: Path | None = None,
+        restarts: int = 0,
     ) -> None:
         self.root = root
         self.python = python
         self.local = local
+        self.restarts = {"most": restarts, "wait": 0.2, "longest_wait": 0.3}
         self.run_id = "t-" + secrets.token_hex(4)
         self.timeouts = {"gate": 10, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
         self.world_size = sum(ranks_per_node)
@@ -165,6 +168,7 @@ class Cluster:
             "log_dir": str(self.records(node) / "logs"),
             "keep_environment": ["PATH", "HOME"],
             "timeouts": self.timeouts,
+            "restarts": self.restarts,
         }
 
     def node_script(self, node: int, options: dict[str, Any], script: str) -> str:
@@ -179,7 +183,8 @@ class Cluster:
             script,
         ]
         words = [sys.executable, str(FAKE), json.dumps({**known, **options}), *entry, str(node)]
-        return f"exec {shlex.join(words)}\n"
+        master = f"{plan['nodes'][0]['node_ip']}:{plan['master_port']}"
+        return f"export CLUSTERKIT_ATTEMPT=0 MASTER={master}\nexec {shlex.join(words)}\n"
 
     def _stage(self, node: int, packed: bytes, options: dict[str, Any], script: str) -> None:
         directory = self.run_dir(node)

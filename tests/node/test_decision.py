@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusterkit.node.decision import SETTLE, START_LEAD, Decider, View, cause
-from clusterkit.node.plan import Timeouts
+from clusterkit.node.plan import NO_RESTARTS, Restarts, Timeouts
 from clusterkit.node.rootcause import lost_a_peer
 
 TIMEOUTS = Timeouts(gate=30, join=300, node=20, grace=40)
@@ -40,9 +40,11 @@ def failed(number: int, state: str, ranks: Sequence[State], offset: float = 0.0)
 class Game:
     """A decider with a clock that the test moves, and what node 0 knows of the nodes."""
 
-    def __init__(self, nodes: int = 3, timeouts: Timeouts = TIMEOUTS) -> None:
+    def __init__(
+        self, nodes: int = 3, timeouts: Timeouts = TIMEOUTS, restarts: Restarts = NO_RESTARTS
+    ) -> None:
         self.now = 0.0
-        self.decider = Decider(timeouts, 0.0)
+        self.decider = Decider(timeouts, 0.0, restarts)
         self.states: list[State | None] = [node(number, "gate") for number in range(nodes)]
         self.heard: list[float | None] = [0.0] * nodes
         self.joined = [True] * nodes
