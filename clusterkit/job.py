@@ -14,7 +14,7 @@ from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Following, deadline
 from clusterkit.runs.gathered import GatheredLogs
 from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
-from clusterkit.runs.watch import LAUNCHER, Tell, Watch
+from clusterkit.runs.watch import LAUNCHER, Tell, Watch, gathered_log
 from clusterkit.staging import Manner
 
 # How long the nodes may take to find each other before anything starts; the supervisors' own gate is as long.
@@ -59,13 +59,14 @@ class Job:
         self.stops_sent = 0
         self.stop_limit = float("inf")
         self.kept_at = 0.0
-        self.stop_told = False
+        # The attempt whose end was told last.
+        self.stop_told = -1
         self.saved: dict[str, Any] = {}
         self.unkept = False
 
     def run(self) -> dict[str, Any]:
         """Open the gate, follow the job, gather its logs; the final status document."""
-        files = {node.host: _files(node) for node in self.record.nodes}
+        files = {node.host: _files(node, self.record.attempt) for node in self.record.nodes}
         with (
             GatheredLogs(self._log_path) as logs,
             Following(self.record.nodes, self.remotes, files, start=True) as following,
@@ -83,9 +84,7 @@ class Job:
         return self._finish()
 
     def _log_path(self, file: str) -> Any:
-        if file.isdecimal():
-            return self.store.log(self.record.run_id, int(file))
-        return self.store.launcher_log(self.record.run_id, file.removeprefix(f"{LAUNCHER}-"))
+        return gathered_log(self.store, self.record.run_id, file)
 
     def _gate(self) -> None:
         """Wait until every supervisor has reached node 0, then tell node 0 to start everybody."""
@@ -184,9 +183,11 @@ class Job:
         """Say once what ends the job, as node 0 has decided it; a user's own signal was answered already."""
         decided = self.watch.decision
         cause = decided.get("cause")
-        if self.stop_told or decided["phase"] not in ("stop", "done") or not cause or cause["kind"] == "user":
+        if decided["phase"] not in ("stop", "done") or not cause or cause["kind"] == "user":
             return
-        self.stop_told = True
+        if self.stop_told >= decided.get("attempt", 0):
+            return
+        self.stop_told = decided.get("attempt", 0)
         text = f"stopping all nodes: {self.watch.status()['reason']}"
         self.tell(Event("notice", self.record.run_id, {"text": text}))
 
@@ -281,5 +282,5 @@ class Job:
         return status
 
 
-def _files(node: NodeRecord) -> dict[str, Any]:
-    return {**{str(rank): {"offset": 0} for rank in node.ranks}, LAUNCHER: {"offset": 0}}
+def _files(node: NodeRecord, attempt: int) -> dict[str, Any]:
+    return {name: {"offset": 0, "attempt": attempt} for name in (*map(str, node.ranks), LAUNCHER)}

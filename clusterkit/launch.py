@@ -96,7 +96,9 @@ def _close_record(store: RunStore, record: RunRecord, error: ClusterkitError) ->
     status = {
         **document(record, {node.host: Observed(None) for node in record.nodes}),
         "state": state,
-        "attempts": [{"attempt": 0, "state": state, "exit_code": code}],
+        "attempts": [
+            {"attempt": 0, "state": state, "exit_code": code, "cause": cause, "reason": _in_one_line(error)}
+        ],
         "exit_code": code,
         "cause": cause,
         "reason": _in_one_line(error),

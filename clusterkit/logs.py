@@ -17,18 +17,22 @@ from clusterkit.remote.protocol import Remote
 from clusterkit.runs.follow import Following, Frame, deadline
 from clusterkit.runs.gathered import GatheredLogs
 from clusterkit.runs.record import ENDED, NodeRecord, RunRecord, RunStore
-from clusterkit.runs.watch import Tell, Watch
+from clusterkit.runs.watch import Tell, Watch, gathered_log, log_key
 
 # A host that says nothing for this long while its logs are read is left out, and named.
 READ_LIMIT_S = 60.0
 _POLL_S = 0.2
 
 
-def complete(record: RunRecord, store: RunStore, rank: int) -> bool:
-    """True if the run is over and this rank's log was gathered to its last byte."""
-    if record.state not in ENDED or record.node_of(rank).host in record.status.get("incomplete", ["?"]):
+def complete(record: RunRecord, store: RunStore, rank: int, attempt: int) -> bool:
+    """True if the run is over and this rank's log of its last attempt was gathered to its last byte."""
+    if (
+        attempt != record.attempt
+        or record.state not in ENDED
+        or record.node_of(rank).host in record.status.get("incomplete", ["?"])
+    ):
         return False
-    path = store.log(record.run_id, rank)
+    path = store.log(record.run_id, rank, attempt)
     return (path.stat().st_size if path.exists() else 0) == _entry(record.status, rank).get("bytes")
 
 
@@ -39,10 +43,12 @@ def refresh(
     store: RunStore,
     interrupts: Interrupts,
     tell: Tell,
+    attempt: int,
 ) -> Watch:
     """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found."""
-    with GatheredLogs(lambda file: store.log(record.run_id, int(file))) as logs:
-        wanted = {str(rank): {"offset": logs.size(str(rank))} for rank in ranks}
+    with GatheredLogs(lambda key: gathered_log(store, record.run_id, key)) as logs:
+        sizes = {rank: logs.size(log_key(str(rank), attempt)) for rank in ranks}
+        wanted = {str(rank): {"offset": size, "attempt": attempt} for rank, size in sizes.items()}
         watch = Watch(record, logs, tell)
         _read_once(record, ranks, remotes, wanted, watch, interrupts)
     return watch
@@ -88,12 +94,14 @@ def follow(
     return watch
 
 
-def export(record: RunRecord, ranks: Sequence[int], store: RunStore, directory: Path) -> dict[int, Path]:
+def export(
+    record: RunRecord, ranks: Sequence[int], store: RunStore, directory: Path, attempt: int
+) -> dict[int, Path]:
     """Copy the gathered logs into a directory as `rank-0003.log`; the files written, by rank."""
     directory.mkdir(parents=True, exist_ok=True)
     written = {}
     for rank in ranks:
-        source = store.log(record.run_id, rank)
+        source = store.log(record.run_id, rank, attempt)
         if source.exists():
             written[rank] = directory / source.name
             shutil.copyfile(source, written[rank])

@@ -15,7 +15,8 @@ from clusterkit import steps
 from clusterkit.errors import ClusterkitError, FleetError, HostError, InputError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import envfile, plan, topology
+from clusterkit.planning import envfile, places, plan, topology
+from clusterkit.planning.attempts import Attempts, checkpoint_dir
 from clusterkit.planning.environment import Wishes, firewall, refuse_overrides
 from clusterkit.planning.places import Home
 from clusterkit.planning.plan import Plan, Request, Timeouts
@@ -51,6 +52,8 @@ class Order:
     timeout: float = 60.0
     template: Path | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    attempts: Attempts = field(default_factory=Attempts)
+    checkpoint_dir: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,8 @@ def _plan(
     order: Order, run_id: str, made: Topology, facts: Mapping[str, Facts], wishes: Wishes, root: Path
 ) -> tuple[Plan, dict[str, str]]:
     settings = {each.alias: each for each in order.members}
+    homes = _homes(facts)
+    code = sync_name(root) if order.sync else None
     environments = {
         node.alias: firewall(
             made,
@@ -204,6 +209,13 @@ def _plan(
             login=facts[node.alias][ENVIRONMENT].variables,
             declared=settings[node.alias].env,
             wishes=wishes,
+            checkpoint_dir=checkpoint_dir(
+                order.checkpoint_dir,
+                places.workdir(
+                    settings[node.alias].remote_dir, node.alias, code, root.as_posix(), homes[node.alias].path
+                ),
+                homes[node.alias].path,
+            ),
         )
         for node in made.nodes
     }
@@ -211,11 +223,12 @@ def _plan(
         script=script_in(Path(order.script), order.cwd, root),
         arguments=order.arguments,
         root=root,
-        code=sync_name(root) if order.sync else None,
+        code=code,
         timeouts=order.timeouts,
         template=order.template,
+        attempts=order.attempts,
     )
-    result = plan.make(run_id, made, order.members, environments, _versions(facts), _homes(facts), request)
+    result = plan.make(run_id, made, order.members, environments, _versions(facts), homes, request)
     return result, {alias: each.secrets_json for alias, each in environments.items()}
 
 

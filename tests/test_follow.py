@@ -117,7 +117,7 @@ def test_a_lost_connection_goes_on_at_the_next_byte() -> None:
         frames = collect(following, "end")
     assert [frame.kind for frame in frames] == ["log", "log", "unobserved", "observed", "log", "end"]
     assert json.loads(second.sent.get_nowait().split(b"\n")[0]) == {
-        "follow": {"0": {"offset": 8}},
+        "follow": {"0": {"offset": 8, "attempt": 0}},
         "wait": True,
     }
 

@@ -90,6 +90,16 @@ def launch(
         float,
         typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end."),
     ] = 40.0,
+    max_restarts: Annotated[
+        int,
+        typer.Option("--max-restarts", min=0, metavar="N", help="Start a failed job again, so many times."),
+    ] = 0,
+    checkpoint_dir: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint-dir", metavar="DIR", help="CLUSTERKIT_CHECKPOINT_DIR of the job, on the hosts."
+        ),
+    ] = "checkpoints",
     forks: Forks = FORKS,
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
@@ -105,6 +115,7 @@ def launch(
     from clusterkit.cli import launching
     from clusterkit.cli.session import Access, members
     from clusterkit.launch import Manner
+    from clusterkit.planning.attempts import Attempts
     from clusterkit.planning.plan import Timeouts
     from clusterkit.prepare import Order
     from clusterkit.report.terminal import Words
@@ -133,6 +144,8 @@ def launch(
         timeout=timeout,
         template=template,
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
+        attempts=Attempts(max_restarts),
+        checkpoint_dir=checkpoint_dir,
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet)

@@ -20,6 +20,10 @@ def logs(
     ] = None,
     run: Run = None,
     inventory: InventoryOption = None,
+    attempt: Annotated[
+        int | None,
+        typer.Option("--attempt", min=0, metavar="N", help="Of this attempt (first: 0). Default: the last."),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Stay and show new lines until the run ends.")
     ] = False,
@@ -62,10 +66,10 @@ def logs(
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
-    reader = reading.Reader(store, record, ranks, inventory, access, as_json=as_json)
+    reader = reading.Reader(store, record, ranks, inventory, access, as_json=as_json, attempt=attempt)
     if output:
         raise typer.Exit(reader.export(output))
-    if follow:
+    if follow and attempt is None:
         raise typer.Exit(reader.follow(_lines(tail, default=10)))
     raise typer.Exit(reader.show(_lines(tail, default=None)))
 

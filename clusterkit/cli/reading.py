@@ -8,9 +8,10 @@ from typing import Any
 
 from clusterkit import logs
 from clusterkit.cli.session import Access, run_remotes
-from clusterkit.errors import ExitCode, Interrupted
+from clusterkit.errors import ExitCode, Interrupted, NotFound
 from clusterkit.interrupts import Interrupts
-from clusterkit.report.launch import show_line
+from clusterkit.remote.protocol import Remote
+from clusterkit.report.launch import restart_line, show_line
 from clusterkit.report.status import size
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import Words, write_bytes, write_pieces
@@ -34,6 +35,7 @@ class Reader:
         access: Access,
         *,
         as_json: bool = False,
+        attempt: int | None = None,
     ) -> None:
         self._store = store
         self._record = record
@@ -41,12 +43,16 @@ class Reader:
         self._inventory = inventory
         self._access = access
         self._json = as_json
+        # None: the newest there is, which a run that we do not follow may have begun without our knowing.
+        self._wanted_attempt = attempt
+        self._attempt = record.attempt if attempt is None else attempt
         self._words = Words(quiet=as_json)
 
     def show(self, lines: int | None) -> int:
         """Print the logs, or their last lines."""
-        missing = [rank for rank in self._ranks if not logs.complete(self._record, self._store, rank)]
-        if missing and lines is not None and self._record.state not in ENDED:
+        missing = [rank for rank in self._ranks if not self._complete(rank)]
+        is_over = self._record.state in ENDED or self._wanted_attempt is not None
+        if missing and lines is not None and not is_over:
             return self._show_tails(lines)
         watch = self._refresh(missing) if missing else None
         found = [self._print(rank, lines, watch) for rank in self._ranks]
@@ -56,7 +62,7 @@ class Reader:
 
     def follow(self, lines: int | None) -> int:
         """Print the last lines and stay until the run ends."""
-        if all(logs.complete(self._record, self._store, rank) for rank in self._ranks):
+        if all(self._complete(rank) for rank in self._ranks):
             return self.show(lines)
         silent = {self._record.node_of(rank).host for rank in self._ranks}
 
@@ -81,9 +87,9 @@ class Reader:
 
     def export(self, directory: Path) -> int:
         """Write the logs into a directory, every byte that can be had."""
-        missing = [rank for rank in self._ranks if not logs.complete(self._record, self._store, rank)]
+        missing = [rank for rank in self._ranks if not self._complete(rank)]
         watch = self._refresh(missing) if missing else None
-        written = logs.export(self._record, self._ranks, self._store, directory)
+        written = logs.export(self._record, self._ranks, self._store, directory, self._attempt)
         for path in written.values():
             print(path)
         for rank in self._ranks:
@@ -98,9 +104,31 @@ class Reader:
     def _refresh(self, ranks: list[int]) -> Watch:
         self._words.progress("fetching what is new")
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            watch = logs.refresh(self._record, ranks, remotes, self._store, interrupts, self._notices)
+            watch = self._fetch(ranks, remotes, interrupts)
+            newest = int(watch.decision.get("attempt", 0))
+            if self._wanted_attempt is None and newest > self._attempt:
+                self._attempt = newest
+                watch = self._fetch(ranks, remotes, interrupts)
         self._words.clear()
+        self._check_attempt(watch)
         return watch
+
+    def _fetch(self, ranks: list[int], remotes: Mapping[str, Remote], interrupts: Interrupts) -> Watch:
+        return logs.refresh(
+            self._record, ranks, remotes, self._store, interrupts, self._notices, self._attempt
+        )
+
+    def _check_attempt(self, watch: Watch) -> None:
+        """Raise NotFound for an attempt that there never was."""
+        newest = max(int(watch.decision.get("attempt", 0)), self._record.attempt)
+        if self._attempt > newest:
+            raise NotFound(
+                f"run {self._record.run_id} has no attempt {self._attempt}: its attempts are 0-{newest}",
+                "leave --attempt out to see the last one",
+            )
+
+    def _complete(self, rank: int) -> bool:
+        return logs.complete(self._record, self._store, rank, self._attempt)
 
     def _show_tails(self, lines: int) -> int:
         def tell(event: Event) -> None:
@@ -136,7 +164,7 @@ class Reader:
         return True
 
     def _copy(self, rank: int, lines: int | None) -> None:
-        path = self._store.log(self._record.run_id, rank)
+        path = self._store.log(self._record.run_id, rank, self._attempt)
         with open(path, "rb") as file:
             file.seek(0 if lines is None else tail_offset(path, lines))
             if len(self._ranks) == 1 and not self._json:
@@ -149,7 +177,7 @@ class Reader:
 
     def _gathered(self, rank: int) -> int:
         """How many bytes of a rank's log are here."""
-        path = self._store.log(self._record.run_id, rank)
+        path = self._store.log(self._record.run_id, rank, self._attempt)
         return path.stat().st_size if path.exists() else 0
 
     def _amount(self, rank: int) -> str:
@@ -183,6 +211,14 @@ class Reader:
                 self._line(event.data)
         elif event.kind == "notice":
             self._say(str(event.data["text"]))
+        elif event.kind == "restarted":
+            self._restarted(event)
+
+    def _restarted(self, event: Event) -> None:
+        if self._json:
+            write_event(event)
+        else:
+            self._words.say(restart_line(event.data), "yellow")
 
     def _line(self, data: Mapping[str, Any]) -> None:
         if self._json:

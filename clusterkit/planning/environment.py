@@ -77,6 +77,7 @@ def firewall(
     declared: Mapping[str, str],
     wishes: Wishes,
     attempt: int = 0,
+    checkpoint_dir: str = "",
 ) -> Environment:
     """The environment of one node's launcher and ranks; `login` is what its login shell has.
 
@@ -93,6 +94,8 @@ def firewall(
         bypass = _no_proxy({**login, **user}, wishes.secrets, [each.node_ip for each in topology.nodes])
         launcher.update({"NO_PROXY": bypass, "no_proxy": bypass})
     launcher.update(_fixed(run_id, attempt, node, topology.launcher_ports[node.node_rank]))
+    if checkpoint_dir:
+        launcher["CLUSTERKIT_CHECKPOINT_DIR"] = checkpoint_dir
     secrets = {**proxies, **_from_file(wishes)}
     return Environment(
         keep=tuple(name for name in kept_names() if name not in launcher),

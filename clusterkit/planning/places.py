@@ -30,6 +30,11 @@ def code_dir(remote_dir: str, alias: str, name: str, home: str) -> str:
     return posixpath.join(expand(remote_dir, alias, home), file_name(alias), "code", name)
 
 
+def workdir(remote_dir: str, alias: str, code: str | None, root: str, home: str) -> str:
+    """The job's working directory: where `code` is synced to, else `root`, which is there already."""
+    return code_dir(remote_dir, alias, code, home) if code else root
+
+
 def log_dir(run: str, alias: str, run_id: str, home: Home) -> str:
     """The absolute directory of Paddle's logs: in the run's own, or on a local disk if that is remote.
 

@@ -14,6 +14,7 @@ from typing import Any
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import Settings
 from clusterkit.planning import places, planned
+from clusterkit.planning.attempts import Attempts
 from clusterkit.planning.dialects import Call, for_version
 from clusterkit.planning.environment import Environment
 from clusterkit.planning.places import Home
@@ -47,6 +48,7 @@ class Request:
     code: str | None
     timeouts: Timeouts = field(default_factory=Timeouts)
     template: Path | None = None
+    attempts: Attempts = field(default_factory=Attempts)
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ def _node_plan(
     }
     description = _description(run_id, topology, node, workdir, logs, environment, request.timeouts)
     files = {
-        "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
+        "plan.json": json.dumps({**description, **request.attempts.as_json()}, indent=1, ensure_ascii=False)
+        + "\n",
         "node.sh": render(TEMPLATE, values, request.template),
     }
     return NodePlan(node, run, workdir, logs, version, environment, command, MappingProxyType(files))

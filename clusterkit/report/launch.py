@@ -32,6 +32,7 @@ class LaunchReport:
             "planned": self._on_planned,
             "staged": self._on_staged,
             "joined": self._on_joined,
+            "restarted": self._on_restarted,
             "line": self._on_line,
             "notice": self._on_notice,
             "progress": self._on_progress,
@@ -59,6 +60,10 @@ class LaunchReport:
         self._joined.append(data["host"])
         if len(self._joined) == self._hosts:
             self._words.say(f"all {self._hosts} nodes joined")
+
+    def _on_restarted(self, data: Mapping[str, Any]) -> None:
+        self._joined.clear()
+        self._words.say(restart_line(data), "yellow")
 
     def _on_line(self, data: Mapping[str, Any]) -> None:
         if not self._quiet:
@@ -106,6 +111,11 @@ class LaunchReport:
             )
         self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
         self._words.insist(*ending(data))
+
+
+def restart_line(data: Mapping[str, Any]) -> str:
+    """What parts the lines of two attempts."""
+    return f"attempt {data['attempt']} begins, since {data['reason']}"
 
 
 def show_line(data: Mapping[str, Any]) -> None:

@@ -127,7 +127,8 @@ class _Host:
 
     def advance(self, header: Mapping[str, Any]) -> None:
         """Remember where this file's next byte is, for the request of the next connection."""
-        self.follow[str(header["file"])] = {"offset": int(header["offset"]) + int(header["size"])}
+        place = {"offset": int(header["offset"]) + int(header["size"]), "attempt": header.get("attempt", 0)}
+        self.follow[str(header["file"])] = place
 
 
 class Following:

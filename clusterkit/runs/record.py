@@ -4,6 +4,7 @@
         run.json                 plan, rank table, state, times, exit codes, how each host was reached
         logs/rank-0003.log       what was gathered of rank 3's log, byte for byte
         logs/launcher-gpu02.log  the launcher's own words on a node
+        logs/attempt-1/…         the same of each further attempt
 
 Passwords are never part of it: reading a run's hosts again asks the inventory for them.
 """
@@ -78,6 +79,11 @@ class RunRecord:
         return str(self.status.get("state", "planned"))
 
     @property
+    def attempt(self) -> int:
+        """The newest attempt that is known; the first is 0."""
+        return int(self.status.get("attempt", 0))
+
+    @property
     def world_size(self) -> int:
         """The number of ranks of the whole job."""
         return sum(len(node.ranks) for node in self.nodes)
@@ -144,13 +150,17 @@ class RunStore:
         """The directory of one run."""
         return self.directory / run_id
 
-    def log(self, run_id: str, rank: int) -> Path:
+    def log(self, run_id: str, rank: int, attempt: int = 0) -> Path:
         """Where a rank's gathered log is kept."""
-        return self.folder(run_id) / "logs" / f"rank-{rank:04d}.log"
+        return self._logs(run_id, attempt) / f"rank-{rank:04d}.log"
 
-    def launcher_log(self, run_id: str, host: str) -> Path:
+    def launcher_log(self, run_id: str, host: str, attempt: int = 0) -> Path:
         """Where the launcher's own messages on a host are kept."""
-        return self.folder(run_id) / "logs" / f"launcher-{host.replace('/', '_')}.log"
+        return self._logs(run_id, attempt) / f"launcher-{host.replace('/', '_')}.log"
+
+    def _logs(self, run_id: str, attempt: int) -> Path:
+        logs = self.folder(run_id) / "logs"
+        return logs / f"attempt-{attempt}" if attempt else logs
 
     def load(self, run_id: str) -> RunRecord:
         """The record of a run, by its identifier or a part of it that fits no other. Raises NotFound."""

@@ -12,7 +12,7 @@ from signal import SIGINT, SIGKILL, Signals
 from typing import Any
 
 from clusterkit.errors import ExitCode
-from clusterkit.runs.record import SCHEMA, NodeRecord, RunRecord, iso
+from clusterkit.runs.record import ENDED, SCHEMA, NodeRecord, RunRecord, iso
 
 # No supervisor ends without a word unless it is made to.
 _DIED = "killed, or the host was restarted"
@@ -46,9 +46,34 @@ def decision(observed: Mapping[str, Observed], record: RunRecord) -> Mapping[str
     for node in record.nodes:
         state = observed.get(node.host, Observed(None)).state
         known = (state or {}).get("decision") or {}
-        if _PHASES.index(known.get("phase", "gate")) > _PHASES.index(best["phase"]):
+        if _progress(known) > _progress(best):
             best = known
     return best
+
+
+def _progress(decided: Mapping[str, Any]) -> tuple[int, int]:
+    return int(decided.get("attempt", 0)), _PHASES.index(decided.get("phase", "gate"))
+
+
+def _attempts(
+    decided: Mapping[str, Any], state: str, cause: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Every attempt of the run and how it ended; the last one is the run as it stands."""
+    past = [
+        _attempt(int(each["attempt"]), str(each["outcome"]), each.get("cause"))
+        for each in decided.get("history", [])
+    ]
+    return [*past, _attempt(int(decided.get("attempt", 0)), state, cause)]
+
+
+def _attempt(number: int, state: str, cause: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        "attempt": number,
+        "state": state,
+        "exit_code": exit_code(state, cause) if state in ENDED else None,
+        "cause": _CAUSES.get(cause["kind"], "clusterkit") if cause else None,
+        "reason": reason(cause) if cause else "",
+    }
 
 
 def ended(observed: Mapping[str, Observed], record: RunRecord) -> bool:
@@ -68,13 +93,13 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
     states = {node.host: _state_of(node, record, observed) for node in record.nodes}
     nodes = [_node(node, record, observed, states[node.host], cause) for node in record.nodes]
     state = _run_state(record, decided, nodes, observed, cause)
-    over = state in ("succeeded", "failed", "stopped", "lost")
+    over = state in ENDED
     return {
         "schema": SCHEMA,
         "run_id": record.run_id,
         "state": state,
-        "attempt": 0,
-        "attempts": [{"attempt": 0, "state": state, "exit_code": exit_code(state, cause) if over else None}],
+        "attempt": int(decided.get("attempt", 0)),
+        "attempts": _attempts(decided, state, cause),
         "exit_code": exit_code(state, cause) if over else None,
         "cause": _CAUSES.get(cause["kind"], "clusterkit") if cause else None,
         "reason": reason(cause) if cause else "",
@@ -161,7 +186,7 @@ def _state_of(node: NodeRecord, record: RunRecord, observed: Mapping[str, Observ
     if not copies:
         return {}
     order = ("gate", "prepared", "starting", "running", "stopping", "ended")
-    return max(copies, key=lambda state: order.index(state.get("state", "gate")))
+    return max(copies, key=lambda state: (state.get("attempt", 0), order.index(state.get("state", "gate"))))
 
 
 def _node(

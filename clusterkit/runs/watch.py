@@ -6,14 +6,15 @@ One `Watch` serves `launch` (from the start, all ranks) and `logs --follow` (att
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import named
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Frame
 from clusterkit.runs.gathered import GatheredLogs, Lines
-from clusterkit.runs.record import RunRecord
-from clusterkit.runs.status import Observed, decision, document
+from clusterkit.runs.record import RunRecord, RunStore
+from clusterkit.runs.status import Observed, decision, document, reason
 
 Tell = Callable[[Event], None]
 
@@ -30,6 +31,7 @@ class Watch:
         self._logs = logs
         self._lines = Lines()
         self._told: set[tuple[str, str]] = set()
+        self._attempt: int | None = None
         self._tell = tell
 
     def take(self, frame: Frame) -> None:
@@ -73,14 +75,27 @@ class Watch:
     def _state(self, frame: Frame) -> None:
         state = frame.header["state"]
         self.observed[frame.host] = Observed(state)
+        self._notice_restart()
+        key = f"{state.get('attempt', 0)} {frame.host}"
         if state.get("started_at"):
-            self._once("started", frame.host, {"host": frame.host, "node_rank": state["node_rank"]})
+            self._once("started", key, {"host": frame.host, "node_rank": state["node_rank"]})
         ranks = state.get("ranks", [])
         if ranks and all(rank.get("started_at") for rank in ranks):
-            self._once("joined", frame.host, {"host": frame.host, "ranks": [rank["rank"] for rank in ranks]})
+            self._once("joined", key, {"host": frame.host, "ranks": [rank["rank"] for rank in ranks]})
         failure = state.get("failure")
         if failure and self.decision["phase"] != "gate":
-            self._once("failed", frame.host, {"host": frame.host, **failure})
+            self._once("failed", key, {"host": frame.host, **failure})
+
+    def _notice_restart(self) -> None:
+        """Tell each attempt that began since the first one that was seen here, and what it is for."""
+        decided = self.decision
+        attempt = int(decided.get("attempt", 0))
+        seen, self._attempt = self._attempt, attempt
+        for ended in decided.get("history", []):
+            if seen is not None and seen <= ended["attempt"]:
+                self._tell(
+                    Event("restarted", self.record.run_id, restarted(ended["attempt"] + 1, ended["cause"]))
+                )
 
     def _log(self, frame: Frame) -> None:
         file = _key(frame)
@@ -100,16 +115,12 @@ class Watch:
             self._tell_line(file, line)
 
     def _tell_line(self, file: str, line: bytes) -> None:
-        if not file.isdecimal():
+        attempt, _, name = file.rpartition(":")
+        if not name.isdecimal():
             return
-        rank = int(file)
-        self._tell(
-            Event(
-                "line",
-                self.record.run_id,
-                {"rank": rank, "host": self.record.node_of(rank).host, "bytes": line},
-            )
-        )
+        host = self.record.node_of(int(name)).host
+        data = {"rank": int(name), "host": host, "attempt": int(attempt or 0), "bytes": line}
+        self._tell(Event("line", self.record.run_id, data))
 
     def _error(self, frame: Frame) -> None:
         message = str(frame.header.get("message", "unknown"))
@@ -148,6 +159,33 @@ class Watch:
 
 
 def _key(frame: Frame) -> str:
-    """The gathered file that a log frame belongs to: a rank's number, or `launcher-HOST`."""
+    """The gathered file that a log frame belongs to (`gathered_log` has its path)."""
     file = str(frame.header["file"])
-    return f"{LAUNCHER}-{frame.host}" if file == LAUNCHER else file
+    name = f"{LAUNCHER}-{frame.host}" if file == LAUNCHER else file
+    return log_key(name, int(frame.header.get("attempt", 0)))
+
+
+def log_key(name: str, attempt: int) -> str:
+    """A gathered file's name in one run: `3` or `launcher-HOST`, of a further attempt `1:3`."""
+    return f"{attempt}:{name}" if attempt else name
+
+
+def gathered_log(store: RunStore, run_id: str, key: str) -> Path:
+    """The path of a gathered file by its `log_key`."""
+    attempt, _, name = key.rpartition(":") if key.partition(":")[0].isdecimal() else ("", "", key)
+    number = int(attempt or 0)
+    if name.isdecimal():
+        return store.log(run_id, int(name), number)
+    return store.launcher_log(run_id, name.removeprefix(f"{LAUNCHER}-"), number)
+
+
+def restarted(attempt: int, cause: Mapping[str, Any]) -> dict[str, Any]:
+    """What the event `restarted` says: the attempt that begins, and what ended the one before it."""
+    return {
+        "attempt": attempt,
+        "reason": reason(cause),
+        "host": cause.get("alias"),
+        "rank": cause.get("rank"),
+        "exit_code": cause.get("exit_code"),
+        "signal": cause.get("signal"),
+    }
