@@ -20,6 +20,7 @@ from clusterkit.report import stop as stop_report
 from clusterkit.runs.events import Event
 from clusterkit.runs.record import NodeRecord, RunRecord
 from clusterkit.runs.status import Observed, document
+from clusterkit.runs.watch import restarted
 from clusterkit.steps import Fleet, Verdict
 from clusterkit.stop import Stopped, StopResult
 from tests.schemas import FOLDER, validate
@@ -56,7 +57,8 @@ def test_a_status_with_a_root() -> None:
         Event("staged", "r", {"host": "gpu1", "received_bytes": 3}),
         Event("started", "r", {"host": "gpu1", "node_rank": 0}),
         Event("joined", "r", {"host": "gpu1", "ranks": [0]}),
-        Event("line", "r", {"host": "gpu1", "rank": 0, "line": "x"}),
+        Event("line", "r", {"host": "gpu1", "rank": 0, "attempt": 0, "line": "x"}),
+        Event("restarted", "r", restarted(1, {"kind": "rank", "rank": 3, "alias": "gpu1", "exit_code": 7})),
         Event("notice", "r", {"text": "x"}),
     ],
 )

@@ -173,7 +173,8 @@ class Reader:
             host = self._record.node_of(rank).host
             # A line without an end must not fill the memory.
             for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                self._line({"rank": rank, "host": host, "bytes": line.removesuffix(b"\n")})
+                data = {"rank": rank, "host": host, "attempt": self._attempt}
+                self._line({**data, "bytes": line.removesuffix(b"\n")})
 
     def _gathered(self, rank: int) -> int:
         """How many bytes of a rank's log are here."""
