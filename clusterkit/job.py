@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +63,10 @@ class Job:
         self.stop_told = -1
         self.saved: dict[str, Any] = {}
         self.unkept = False
+        self.detached = False
+        # Which hosts' GPUs are broken, asked when an attempt has failed; without it nobody asks.
+        self.examine: Callable[[], Mapping[str, str]] | None = None
+        self.examined = record.attempt
 
     def run(self) -> dict[str, Any]:
         """Open the gate, follow the job, gather its logs; the final status document."""
@@ -177,7 +181,21 @@ class Job:
         if frame.kind == "log":
             return False
         self._say_why_it_stops()
+        self._examine_gpus()
         return True
+
+    def _examine_gpus(self) -> None:
+        """Before a failed job is started again on the same hosts: end it if one of their GPUs is broken."""
+        attempt = int(self.watch.decision.get("attempt", 0))
+        if self.examine is None or attempt <= self.examined:
+            return
+        self.examined = attempt
+        ranks = {node.host: node.node_rank for node in self.record.nodes}
+        for host, words in self.examine().items():
+            cause = {"kind": "gpu", "alias": host, "node_rank": ranks[host], "detail": words}
+            command = {"command": "stop", "grace": self.record.grace, "cause": cause}
+            self.following.command(self.first, command, keep=True)
+            return
 
     def _say_why_it_stops(self) -> None:
         """Say once what ends the job, as node 0 has decided it; a user's own signal was answered already."""
@@ -265,6 +283,7 @@ class Job:
             self.unkept = True
 
     def _detach(self) -> dict[str, Any]:
+        self.detached = True
         status = self.watch.status()
         self._keep(status)
         words = (
@@ -278,7 +297,6 @@ class Job:
         status["logs"] = str(self.store.folder(self.record.run_id) / "logs")
         status["incomplete"] = [host for host in self.watch.observed if host not in self.watch.finished]
         self._keep(status)
-        self.tell(Event("ended", self.record.run_id, status))
         return status
 
 

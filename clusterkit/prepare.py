@@ -99,11 +99,20 @@ def _counted(verdicts: Sequence[Verdict], what: str, how: str) -> str:
 
 
 def prepare(
-    order: Order, remotes: Mapping[str, Remote], *, forks: int, cancel: threading.Event, tell: Tell
+    order: Order,
+    remotes: Mapping[str, Remote],
+    *,
+    forks: int,
+    cancel: threading.Event,
+    tell: Tell,
+    run_id: str = "",
 ) -> Prepared:
-    """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted."""
+    """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted.
+
+    With `run_id` it is a further attempt of that run.
+    """
     _refuse_containers(order)
-    run_id = new_run_id(time.time())
+    run_id = run_id or new_run_id(time.time())
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
     facts = _facts(order, remotes, forks, cancel, tell, run_id)
@@ -140,7 +149,12 @@ def _checked(
     arranged, problem = None, None
     try:
         arranged = topology.arrange(
-            order.members, facts, run_id, nproc_per_node=order.nproc_per_node, devices=order.devices
+            order.members,
+            facts,
+            # Other ports for another attempt: who is cut off may still try those of the last one.
+            f"{run_id}/{order.attempts.first}" if order.attempts.first else run_id,
+            nproc_per_node=order.nproc_per_node,
+            devices=order.devices,
         )
     except (TopologyError, HostError) as error:
         problem = error

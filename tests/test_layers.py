@@ -20,7 +20,7 @@ LAYERS = (
     {"cli", "report"},
     {
         *{"between", "fleet", "job", "launch", "logs", "observe", "paced", "preflight", "prepare", "proving"},
-        *{"reset", "smoke", "staging", "stop"},
+        *{"replacing", "reset", "smoke", "staging", "stop"},
     },
     {"agent", "interrupts", "planning", "runs", "smoke_job", "steps", "sync", "tables"},
     {"facts", "probes"},

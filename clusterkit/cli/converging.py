@@ -8,12 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from clusterkit import inventory as inventories
-from clusterkit import preflight, reset, tables
+from clusterkit import preflight, reset
 from clusterkit.between import groups_of
-from clusterkit.cli.session import Access, members, remotes_of
+from clusterkit.cli.session import Access, members, remotes_of, site_tables
 from clusterkit.errors import ClusterkitError, ExitCode, worst
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory
@@ -48,14 +46,9 @@ def converging(
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
-    target = Target(everybody.settings, hosts, _site_tables(), permissions or Permissions())
+    target = Target(everybody.settings, hosts, site_tables(), permissions or Permissions())
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
         yield Converge(everybody.inventory, target, remotes, words, interrupts, forks)
-
-
-def _site_tables() -> tables.Tables:
-    """The shipped tables with what `clusterkit.toml` names over them, so that a slip there shows at once."""
-    return tables.load(*(inventories.project_file(Path.cwd(), key) for key in ("driver_table", "xid_table")))
 
 
 class Converge:

@@ -148,7 +148,8 @@ def launch(
         checkpoint_dir=checkpoint_dir,
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
-    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet)
+    spares = chosen.spares if max_restarts else ()
+    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet, spares=spares)
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))
     raise typer.Exit(starter.launch(Manner(forks=forks, timeout=timeout, detach=detach)))

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from clusterkit.cli.session import Access, remotes_of
+from clusterkit.cli.session import Access, remotes_of, site_tables
 from clusterkit.errors import InputError
 from clusterkit.interrupts import Interrupts
+from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
+from clusterkit.replacing import Reserve
 from clusterkit.report import checks, environment
 from clusterkit.report.launch import LaunchReport
 from clusterkit.report.streaming import write_event
@@ -53,8 +55,18 @@ def device_list(devices: str | None) -> tuple[int, ...] | None:
 class Starter:
     """One order with the way to show what becomes of it."""
 
-    def __init__(self, order: Order, access: Access, words: Words, *, as_json: bool, quiet: bool) -> None:
+    def __init__(
+        self,
+        order: Order,
+        access: Access,
+        words: Words,
+        *,
+        as_json: bool,
+        quiet: bool,
+        spares: tuple[Settings, ...] = (),
+    ) -> None:
         self._order = order
+        self._spares = spares
         self._access = access
         self._words = words
         self._json = as_json
@@ -80,13 +92,19 @@ class Starter:
     def launch(self, manner: Manner) -> int:
         """Start the job and stay with it; the job's exit code."""
         store = RunStore(state_directory(os.environ))
-        with (
-            Interrupts() as interrupts,
-            remotes_of(self._order.members, self._access, self._words) as remotes,
-        ):
+        everybody = (*self._order.members, *self._spares)
+        with Interrupts() as interrupts, remotes_of(everybody, self._access, self._words) as remotes:
             prepared = self._prepare(remotes, interrupts, manner.forks)
-            status = launch(prepared, remotes, store, interrupts, manner, self._tell)
+            reserve = self._reserve(remotes, interrupts, manner) if self._spares else None
+            status = launch(prepared, remotes, store, interrupts, manner, self._tell, reserve)
         return int(status["exit_code"] or 0)
+
+    def _reserve(self, remotes: Mapping[str, Remote], interrupts: Interrupts, manner: Manner) -> Reserve:
+        def again(order: Order, run_id: str) -> Prepared:
+            forks, cancel = manner.forks, interrupts.cancel
+            return prepare(order, remotes, forks=forks, cancel=cancel, tell=self._tell, run_id=run_id)
+
+        return Reserve(self._order, self._spares, again, site_tables())
 
     def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
         """Read, check and plan; what is not as it should be is shown, also where it forbids a start."""

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit import inventory as inventories
+from clusterkit import tables
 from clusterkit.errors import ClusterkitError, InputError
 from clusterkit.inventory.model import Inventory, Secret, Settings
 from clusterkit.remote import Connections, ConnectOptions, Prompter, Remote, terminal_prompter
 from clusterkit.report.terminal import Words
 from clusterkit.runs.record import RunRecord, RunStore, state_directory
+
+# The group whose hosts wait until one of a run is gone.
+SPARES = "spares"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Members:
 
     inventory: Inventory
     settings: tuple[Settings, ...]
+    spares: tuple[Settings, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,20 @@ def members(argument: str | None, limit: str | None, words: Words) -> Members:
         warnings += notes
     for warning in dict.fromkeys(warnings):
         words.say(f"warning: {warning}", "yellow")
-    return Members(inventory, tuple(settings))
+    return Members(inventory, tuple(settings), _spares(inventory, taking_part))
+
+
+def _spares(inventory: Inventory, taking_part: set[str]) -> tuple[Settings, ...]:
+    """The hosts of the group `spares` that do not take part, in the order of the inventory."""
+    if SPARES not in inventory.groups:
+        return ()
+    hosts = [host for host in inventories.select(inventory, SPARES) if host.name not in taking_part]
+    return tuple(inventories.settings(inventory, host)[0] for host in hosts)
+
+
+def site_tables() -> tables.Tables:
+    """The shipped tables with what `clusterkit.toml` names over them, so that a slip there shows at once."""
+    return tables.load(*(inventories.project_file(Path.cwd(), key) for key in ("driver_table", "xid_table")))
 
 
 def recorded_run(run: str | None, inventory: str | None) -> tuple[RunStore, RunRecord]:

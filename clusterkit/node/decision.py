@@ -72,7 +72,7 @@ def cause(kind: str, detail: str, node_rank: Optional[int] = None, alias: Option
 
 def outcome_of(kind: str) -> str:
     """The outcome of a run that was stopped for this kind of cause."""
-    return {"user": "stopped", "stop": "stopped", "lost": "lost"}.get(kind, "failed")
+    return {"user": "stopped", "stop": "stopped", "lost": "lost", "gpu": "lost"}.get(kind, "failed")
 
 
 class Decider:

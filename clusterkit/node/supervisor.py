@@ -154,7 +154,8 @@ class Supervisor:
 
     def _stop(self, given: Dict[str, Any], grace: Optional[float]) -> None:
         why = deciding.cause(str(given.get("kind", "stop")), str(given.get("detail", "")))
-        why["signal"] = given.get("signal")
+        for key in ("signal", "node_rank", "alias"):
+            why[key] = given.get(key)
         grace = None if grace is None else max(0.0, float(grace))
         if isinstance(self._link, Peer):
             self._stop_wanted = {"grace": grace, "cause": why}

@@ -115,7 +115,9 @@ class LaunchReport:
 
 def restart_line(data: Mapping[str, Any]) -> str:
     """What parts the lines of two attempts."""
-    return f"attempt {data['attempt']} begins, since {data['reason']}"
+    replaced = data.get("replaced", {})
+    places = "".join(f", {spare} in the place of {host}" for host, spare in replaced.items())
+    return f"attempt {data['attempt']} begins{places}, since {data['reason']}"
 
 
 def show_line(data: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ _CAUSES = {
     "lost": "node",
     "launcher": "node",
     "supervisor": "node",
+    "gpu": "node",
     "user": "user",
     "stop": "user",
 }
@@ -42,7 +43,13 @@ class Observed:
 
 def decision(observed: Mapping[str, Observed], record: RunRecord) -> Mapping[str, Any]:
     """The furthest decision that any node knows, node 0's own first."""
-    best: Mapping[str, Any] = {"phase": "gate", "outcome": None, "cause": None}
+    best: Mapping[str, Any] = {
+        "phase": "gate",
+        "outcome": None,
+        "cause": None,
+        "attempt": record.attempt,
+        "history": record.status.get("history", []),
+    }
     for node in record.nodes:
         state = observed.get(node.host, Observed(None)).state
         known = (state or {}).get("decision") or {}
@@ -125,6 +132,7 @@ def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
     fixed = {
         "lost": ExitCode.UNREACHABLE,
         "supervisor": ExitCode.UNREACHABLE,
+        "gpu": ExitCode.UNREACHABLE,
         "stop": ExitCode.STOPPED,
     }
     return fixed.get(str(kind), ExitCode.FAILED)
@@ -142,6 +150,7 @@ def reason(cause: Mapping[str, Any]) -> str:
     sentences = {
         "launcher": f"the launcher on {host} failed",
         "supervisor": f"the supervisor on {host} died",
+        "gpu": f"a GPU of {host} is not fit for a job any more",
         "join": "not all nodes joined in time",
         "world size": f"the job on {host} has a world size or rank other than planned",
         "gate": "the nodes were never told to start",
