@@ -72,7 +72,12 @@ def history(decided: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How the run's attempts have ended, the last one too; what a launcher said is left out."""
     cause = dict(decided.get("cause") or {})
     cause["detail"] = str(cause.get("detail") or "").partition("\n")[0][:300]
-    last = {"attempt": decided.get("attempt", 0), "outcome": decided.get("outcome"), "cause": cause}
+    last = {
+        "attempt": decided.get("attempt", 0),
+        "outcome": decided.get("outcome"),
+        "cause": cause,
+        "wait": 0,
+    }
     return [*decided.get("history", []), last]
 
 

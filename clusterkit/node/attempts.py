@@ -68,9 +68,9 @@ def is_worth(cause: Optional[Dict[str, Any]]) -> bool:
     """True if the job may succeed when it is started again: a rank or a launcher failed while it ran.
 
     A person's stop, a script that is not there or was called in a wrong way, and a world that cannot be
-    formed would only repeat themselves.
+    formed would only repeat themselves. A node that was lost has stopped by itself, for good.
     """
-    if cause is None or cause["kind"] not in ("rank", "launcher", "lost"):
+    if cause is None or cause["kind"] not in ("rank", "launcher"):
         return False
     return not (cause["kind"] == "rank" and cause["exit_code"] in USAGE_ERRORS)
 
@@ -104,8 +104,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def ended(decision: Dict[str, Any]) -> Dict[str, Any]:
-    """An attempt in the run's history: `attempt`, `outcome`, and its cause without what the launcher said."""
+def ended(decision: Dict[str, Any], wait: float) -> Dict[str, Any]:
+    """An attempt in the run's history: how it ended, in a line, and the back-off after it."""
     cause = dict(decision["cause"] or {})
     cause["detail"] = str(cause.get("detail") or "").partition("\n")[0][:300]
-    return {"attempt": decision["attempt"], "outcome": decision["outcome"], "cause": cause}
+    return {"attempt": decision["attempt"], "outcome": decision["outcome"], "cause": cause, "wait": wait}

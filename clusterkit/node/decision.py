@@ -99,6 +99,8 @@ class Decider:
         self._master_port: Optional[int] = None
         self._not_before = now
         self._is_stopped = False
+        # All nodes have been at the gate before: one that is silent is lost, and not merely late.
+        self._is_again = False
         self._phase = "gate"
         self._word_at = now
         self._go_at: Optional[float] = None
@@ -176,8 +178,9 @@ class Decider:
     def _at_gate(self, now: float, clock: float, views: Sequence[View]) -> None:
         if self._stop_for_failure(now, clock, views):
             return
+        if self._is_again and self._stop_for_lost(now, clock, views):
+            return
         if now < self._not_before:
-            self._stop_for_lost(now, clock, views)
             return
         missing = [view.alias for view in views if not view.joined or view.phase != "gate"]
         if self._go_at is not None and not missing:
@@ -244,10 +247,12 @@ class Decider:
 
     def _restart(self, now: float) -> None:
         """Every node has ended its part: the next attempt waits at the gate for its time."""
-        self._history.append(attempts.ended(self.decision))
+        wait = attempts.wait_before(self._restarts, self._attempt + 1)
+        self._history.append(attempts.ended(self.decision, wait))
         self._attempt += 1
+        self._is_again = True
         self._master_port = self._find_master_port()
-        self._not_before = now + attempts.wait_before(self._restarts, self._attempt)
+        self._not_before = now + wait
         self._go_at = self._not_before
         self._phase = "gate"
         self._start_at = self._settle_until = self._grace = None

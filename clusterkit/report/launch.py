@@ -117,7 +117,8 @@ def restart_line(data: Mapping[str, Any]) -> str:
     """What parts the lines of two attempts."""
     replaced = data.get("replaced", {})
     places = "".join(f", {spare} in the place of {host}" for host, spare in replaced.items())
-    return f"attempt {data['attempt']} begins{places}, since {data['reason']}"
+    pause = f" in {data['wait_s']:g} s" if data.get("wait_s") else ""
+    return f"attempt {data['attempt']} begins{pause}{places}, since {data['reason']}"
 
 
 def show_line(data: Mapping[str, Any]) -> None:

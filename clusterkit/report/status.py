@@ -26,7 +26,11 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     """A run: one line for it, one for each node, and the root failure's last lines."""
     reason = f": {status['reason']}" if status.get("reason") else ""
     code = f" (exit {status['exit_code']})" if status.get("exit_code") is not None else ""
-    lines = [f"run {status['run_id']}  {status['state']}{code}{reason}", ""]
+    lines = [f"run {status['run_id']}  {status['state']}{code}{reason}"]
+    past = status.get("attempts", [])[:-1]
+    lines += [f"attempt {each['attempt']} {each['state']}: {each.get('reason', '')}" for each in past]
+    lines += [f"attempt {status['attempt']} {status['state']}"] if past else []
+    lines.append("")
     rows = [["NODE", "HOST", "ADDRESS", "STATE", "RANKS", "LOG BYTES", "ENDED"]]
     rows += [_node_row(node, status["ranks"]) for node in status["nodes"]]
     lines += table(rows)

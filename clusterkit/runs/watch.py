@@ -94,7 +94,11 @@ class Watch:
         for ended in decided.get("history", []):
             if seen is not None and seen <= ended["attempt"]:
                 self._tell(
-                    Event("restarted", self.record.run_id, restarted(ended["attempt"] + 1, ended["cause"]))
+                    Event(
+                        "restarted",
+                        self.record.run_id,
+                        restarted(ended["attempt"] + 1, ended["cause"], ended.get("wait", 0.0)),
+                    )
                 )
 
     def _log(self, frame: Frame) -> None:
@@ -179,10 +183,11 @@ def gathered_log(store: RunStore, run_id: str, key: str) -> Path:
     return store.launcher_log(run_id, name.removeprefix(f"{LAUNCHER}-"), number)
 
 
-def restarted(attempt: int, cause: Mapping[str, Any]) -> dict[str, Any]:
+def restarted(attempt: int, cause: Mapping[str, Any], wait: float = 0.0) -> dict[str, Any]:
     """What the event `restarted` says: the attempt that begins, and what ended the one before it."""
     return {
         "attempt": attempt,
+        "wait_s": wait,
         "reason": reason(cause),
         "host": cause.get("alias"),
         "rank": cause.get("rank"),

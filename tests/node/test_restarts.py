@@ -129,6 +129,24 @@ def test_a_stop_in_the_back_off_ends_the_run() -> None:
     assert (decision["phase"], decision["outcome"], decision["attempt"]) == ("done", "stopped", 1)
 
 
+@pytest.mark.parametrize("pause", [1.0, 8.0], ids=["in the back-off", "after it"])
+def test_a_node_that_is_lost_at_the_gate_of_the_next_attempt(pause: float) -> None:
+    game = Game(restarts=RESTARTS).run()
+    fail_rank(game, 0)
+    game.step()
+    at_gate(game, 1)
+    game.states[2] = node(2, "ended", attempt=0)
+    game.step(pause)
+    game.silent.add(2)
+    game.joined[2] = False
+    assert game.step(20)["phase"] == "gate"
+    decision = game.step(1)
+    assert (decision["phase"], decision["outcome"], decision["cause"]["alias"]) == ("stop", "lost", "gpu02")
+    game.states = [node(number, "ended", attempt=1) for number in range(2)] + [game.states[2]]
+    decision = game.step()
+    assert (decision["phase"], decision["outcome"]) == ("done", "lost")
+
+
 def test_a_process_that_nothing_ends_forbids_a_restart() -> None:
     game = Game(restarts=RESTARTS).run()
     fail_rank(game, 0)
