@@ -142,7 +142,7 @@ def test_a_node_that_is_lost_at_the_gate_of_the_next_attempt(pause: float) -> No
     assert game.step(20)["phase"] == "gate"
     decision = game.step(1)
     assert (decision["phase"], decision["outcome"], decision["cause"]["alias"]) == ("stop", "lost", "gpu02")
-    game.states = [node(number, "ended", attempt=1) for number in range(2)] + [game.states[2]]
+    game.states[:2] = [node(0, "ended", attempt=1), node(1, "ended", attempt=1)]
     decision = game.step()
     assert (decision["phase"], decision["outcome"]) == ("done", "lost")
 
