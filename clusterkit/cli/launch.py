@@ -94,6 +94,15 @@ def launch(
         int,
         typer.Option("--max-restarts", min=0, metavar="N", help="Start a failed job again, so many times."),
     ] = 0,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(
+            "--hang-timeout", min=0, metavar="SECONDS", help="All ranks silent so long: it hangs. 0: never."
+        ),
+    ] = 0.0,
+    on_hang: Annotated[
+        str, typer.Option("--on-hang", metavar="WHAT", help="`report`, `dump` stacks, `stop` or `restart`.")
+    ] = "report",
     checkpoint_dir: Annotated[
         str,
         typer.Option(
@@ -143,8 +152,8 @@ def launch(
         check=preflight,
         timeout=timeout,
         template=template,
-        timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
-        attempts=Attempts(max_restarts),
+        timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace, hang=hang_timeout),
+        attempts=Attempts(max_restarts, on_hang=launching.on_hang(on_hang, hang_timeout)),
         checkpoint_dir=checkpoint_dir,
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)

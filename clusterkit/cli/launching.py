@@ -13,6 +13,7 @@ from clusterkit.errors import InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
+from clusterkit.planning.attempts import ON_HANG
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.replacing import Reserve
@@ -40,6 +41,15 @@ def misplaced(ours: Collection[str], arguments: Sequence[str], script: str) -> s
     """A sentence for options of ours that stand after SCRIPT and so belong to it; "" without any."""
     found = [word for word in arguments if word.startswith("--") and word.split("=")[0] in ours]
     return f"note: {', '.join(found)} stands after {script} and is passed on to it" if found else ""
+
+
+def on_hang(wanted: str, hang_timeout: float) -> str:
+    """`--on-hang` as it was given. Raises InputError."""
+    if wanted not in ON_HANG:
+        raise InputError(f"--on-hang {wanted}: no such thing", f"it is one of {', '.join(ON_HANG)}")
+    if wanted != "report" and not hang_timeout:
+        raise InputError(f"--on-hang {wanted} without --hang-timeout", "add --hang-timeout SECONDS")
+    return wanted
 
 
 def device_list(devices: str | None) -> tuple[int, ...] | None:

@@ -70,7 +70,7 @@ def is_worth(cause: Optional[Dict[str, Any]]) -> bool:
     A person's stop, a script that is not there or was called in a wrong way, and a world that cannot be
     formed would only repeat themselves. A node that was lost has stopped by itself, for good.
     """
-    if cause is None or cause["kind"] not in ("rank", "launcher"):
+    if cause is None or cause["kind"] not in ("rank", "launcher", "hang"):
         return False
     return not (cause["kind"] == "rank" and cause["exit_code"] in USAGE_ERRORS)
 

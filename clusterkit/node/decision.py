@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import attempts, rootcause
 from .plan import NO_RESTARTS, Restarts, Timeouts
+from .silence import Silence, folded
 
 Decision = Dict[str, Any]
 Cause = Dict[str, Any]
@@ -53,6 +54,7 @@ def waiting() -> Decision:
         "cause": None,
         "master_port": None,
         "history": [],
+        "hang": None,
     }
 
 
@@ -90,6 +92,7 @@ class Decider:
         attempt: int = 0,
         history: Sequence[Dict[str, Any]] = (),
         master_port: Callable[[], Optional[int]] = lambda: None,
+        on_hang: str = "report",
     ) -> None:
         self._timeouts = timeouts
         self._restarts = restarts
@@ -98,6 +101,9 @@ class Decider:
         self._find_master_port = master_port
         self._master_port: Optional[int] = None
         self._not_before = now
+        self._on_hang = on_hang
+        self._silence = Silence(timeouts.hang)
+        self._hang: Optional[Dict[str, Any]] = None
         self._is_stopped = False
         # All nodes have been at the gate before: one that is silent is lost, and not merely late.
         self._is_again = False
@@ -127,6 +133,7 @@ class Decider:
             "cause": self._cause,
             "master_port": self._master_port,
             "history": list(self._history),
+            "hang": self._hang,
         }
 
     def keep(self, now: float) -> None:
@@ -210,14 +217,29 @@ class Decider:
         if self._stop_for_failure(now, clock, views) or self._stop_for_lost(now, clock, views):
             return
         if all(view.phase == "ended" for view in views):
-            self._phase, self._outcome = "done", "succeeded"
+            self._phase, self._outcome, self._hang = "done", "succeeded", None
             return
+        self._look_for_hang(now, clock, views)
         missing = _missing(views)
         if missing and now - self._started > self._timeouts.join:
             joined = _names([view for view in views if view not in missing]) or "none"
             absent = ", ".join(_absent(view) for view in missing)
             words = "after %g s missing: %s; joined: %s" % (self._timeouts.join, absent, joined)
             self._stop(clock, cause("join", words, missing[0].node_rank, missing[0].alias))
+
+    def _look_for_hang(self, now: float, clock: float, views: Sequence[View]) -> None:
+        """Name a job whose ranks are all silent, and end it if that is wanted."""
+        ranks = self._silence.look(now, self._awake_since, [view.state for view in views])
+        if ranks is None:
+            self._hang = None
+            return
+        if self._hang is None:
+            since = clock - self._timeouts.hang
+            self._hang = {"ranks": folded(ranks), "since": since, "silent_s": self._timeouts.hang}
+            if self._on_hang in ("stop", "restart"):
+                words = "rank%s %s wrote nothing for %g s"
+                plural = "s" * (len(ranks) != 1)
+                self._stop(clock, cause("hang", words % (plural, folded(ranks), self._timeouts.hang)))
 
     def _stopping(self, now: float, clock: float, views: Sequence[View]) -> None:
         ended = [view for view in views if view.phase == "ended"]
@@ -242,6 +264,8 @@ class Decider:
     def _may_restart(self, views: Sequence[View]) -> bool:
         if self._is_stopped or self._attempt >= self._restarts.most or not attempts.is_worth(self._cause):
             return False
+        if self._cause is not None and self._cause["kind"] == "hang" and self._on_hang != "restart":
+            return False
         # What not even SIGKILL ended still holds its GPU.
         return not any(view.state and view.state.get("left") for view in views)
 
@@ -255,6 +279,7 @@ class Decider:
         self._not_before = now + wait
         self._go_at = self._not_before
         self._phase = "gate"
+        self._silence, self._hang = Silence(self._timeouts.hang), None
         self._start_at = self._settle_until = self._grace = None
         self._trigger = self._outcome = self._cause = None
 

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Dict, Optional
 
-from . import attempts, processes
+from . import attempts, processes, stacks
 from .files import RunFiles, last_bytes, make_private_directory, remove
 from .launcher import Launcher
 from .plan import Plan
@@ -43,6 +43,7 @@ class Life:
         self._ending: Optional[processes.Ending] = None
         self._ranks_done_at: Optional[float] = None
         self._hurried = False
+        self._dumped: Optional[float] = None
 
     @property
     def attempt(self) -> int:
@@ -85,6 +86,15 @@ class Life:
             self._end(grace, now)
         else:
             self._ending.hurry(now, grace)
+
+    def dump_once(self, hang: Optional[Dict[str, Any]]) -> None:
+        """Every rank of a job that hangs has been asked for its stacks, once for each hang."""
+        if hang is None or hang["since"] == self._dumped:
+            return
+        self._dumped = hang["since"]
+        for pid in self.ranks.running():
+            if stacks.listens(pid):
+                os.kill(pid, stacks.REQUEST)
 
     def observe(self, now: float) -> None:
         """Notice what has happened since the last call. `now` is the monotonic clock."""

@@ -12,12 +12,16 @@ class PlanError(Exception):
 
 
 class Timeouts(NamedTuple):
-    """Limits in seconds: of the gate, of joining, of a node's silence, and between SIGTERM and SIGKILL."""
+    """Limits in seconds: of the gate, of joining, of a node's silence, and between SIGTERM and SIGKILL.
+
+    `hang` is that of the silence of all ranks' logs; 0 for none.
+    """
 
     gate: float = 30.0
     join: float = 300.0
     node: float = 20.0
     grace: float = 40.0
+    hang: float = 0.0
 
 
 class Restarts(NamedTuple):
@@ -61,6 +65,8 @@ class Plan(NamedTuple):
     attempt: int = 0
     restarts: Restarts = NO_RESTARTS
     history: Sequence[Dict[str, Any]] = ()
+    # What becomes of a job that hangs: report, dump, stop or restart.
+    on_hang: str = "report"
 
     def log(self, local_rank: int) -> str:
         """The file in which Paddle's launcher keeps this local rank's output."""
@@ -117,6 +123,7 @@ def parse(raw: Dict[str, Any]) -> Plan:
         attempt=int(raw.get("attempt", 0)),
         restarts=Restarts(**raw.get("restarts", {})),
         history=list(raw.get("history", [])),
+        on_hang=raw.get("on_hang", "report"),
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

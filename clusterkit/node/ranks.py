@@ -47,6 +47,14 @@ class Ranks:
         """No rank's script runs: each has ended, or was never started."""
         return all(state["started_at"] is None or state["ended_at"] is not None for state in self.states())
 
+    def running(self) -> List[int]:
+        """The pids of the scripts that run."""
+        return [
+            state["pid"]
+            for state in self.states()
+            if state["pid"] and state["started_at"] is not None and state["ended_at"] is None
+        ]
+
     def failure(self) -> Optional[Dict[str, Any]]:
         """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
         failed = [state for state in self.states() if _has_failed(state)]

@@ -77,6 +77,7 @@ class Supervisor:
             plan.attempt,
             plan.history,
             lambda: attempts.free_master_port(plan),
+            plan.on_hang,
         )
         self._control = ControlServer(plan, self._selector, self.state, self._command)
         self._link = self._join_channel()
@@ -248,6 +249,8 @@ class Supervisor:
             self._begin_attempt(attempt, self._decision["master_port"])
         if attempt != self._life.attempt:
             return
+        if self._plan.on_hang == "dump":
+            self._life.dump_once(self._decision.get("hang"))
         if phase == "prepare" and self._life.state == "gate":
             self._life.prepare()
         elif phase == "start" and self._life.state == "prepared":

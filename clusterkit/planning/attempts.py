@@ -15,13 +15,20 @@ LONGEST_WAIT_S = 60.0
 CHECKPOINTS = "checkpoints"
 
 
+ON_HANG = ("report", "dump", "stop", "restart")
+
+
 @dataclass(frozen=True)
 class Attempts:
-    """`first` is the attempt that the nodes begin with, `history` says how those before it ended."""
+    """`first` is the attempt that the nodes begin with, `history` says how those before it ended.
+
+    `on_hang` is what becomes of a job whose ranks are all silent: one of `ON_HANG`.
+    """
 
     max_restarts: int = 0
     first: int = 0
     history: tuple[Mapping[str, Any], ...] = ()
+    on_hang: str = "report"
 
     def as_json(self) -> dict[str, Any]:
         """These keys of plan.json (docs/architecture.md)."""
@@ -29,6 +36,7 @@ class Attempts:
             "attempt": self.first,
             "restarts": {"most": self.max_restarts, "wait": WAIT_S, "longest_wait": LONGEST_WAIT_S},
             "history": [dict(each) for each in self.history],
+            "on_hang": self.on_hang,
         }
 
 

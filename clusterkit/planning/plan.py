@@ -32,6 +32,7 @@ class Timeouts:
     join: float = 300
     node: float = 20
     grace: float = 40
+    hang: float = 0
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,7 @@ def _description(
             "join": timeouts.join,
             "node": timeouts.node,
             "grace": timeouts.grace,
+            "hang": timeouts.hang,
         },
     }
 

@@ -112,9 +112,15 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
         "reason": reason(cause) if cause else "",
         "root": _root(record, states, cause),
         "said": _said(cause),
+        "hang": _hang(decided.get("hang")),
         "nodes": nodes,
         "ranks": [entry for node in record.nodes for entry in _ranks(node, states[node.host])],
     }
+
+
+def _hang(hang: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The ranks of a job that hangs, all of those that run, and since when they are silent."""
+    return {"ranks": hang["ranks"], "since": iso(hang["since"])} if hang else None
 
 
 def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
@@ -152,6 +158,7 @@ def reason(cause: Mapping[str, Any]) -> str:
         "supervisor": f"the supervisor on {host} died",
         "gpu": f"a GPU of {host} is not fit for a job any more",
         "join": "not all nodes joined in time",
+        "hang": "the job hung",
         "world size": f"the job on {host} has a world size or rank other than planned",
         "gate": "the nodes were never told to start",
         "channel": f"{host} cannot reach node 0",

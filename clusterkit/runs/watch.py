@@ -76,6 +76,7 @@ class Watch:
         state = frame.header["state"]
         self.observed[frame.host] = Observed(state)
         self._notice_restart()
+        self._notice_hang(self.decision.get("hang"))
         key = f"{state.get('attempt', 0)} {frame.host}"
         if state.get("started_at"):
             self._once("started", key, {"host": frame.host, "node_rank": state["node_rank"]})
@@ -100,6 +101,12 @@ class Watch:
                         restarted(ended["attempt"] + 1, ended["cause"], ended.get("wait", 0.0)),
                     )
                 )
+
+    def _notice_hang(self, hang: Mapping[str, Any] | None) -> None:
+        if hang:
+            silence = f"wrote nothing for {hang['silent_s']:g} s"
+            text = f"the job hangs: ranks {hang['ranks']}, all that run, {silence}"
+            self._once("notice", f"hang {hang['since']}", {"text": text})
 
     def _log(self, frame: Frame) -> None:
         file = _key(frame)

@@ -114,10 +114,12 @@ class Cluster:
         script_name: str = "train.sh",
         local: Path | None = None,
         restarts: int = 0,
+        on_hang: str = "report",
     ) -> None:
         self.root = root
         self.python = python
         self.local = local
+        self.on_hang = on_hang
         self.restarts = {"most": restarts, "wait": 0.2, "longest_wait": 0.3}
         self.run_id = "t-" + secrets.token_hex(4)
         self.timeouts = {"gate": 10, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
@@ -169,6 +171,7 @@ class Cluster:
             "keep_environment": ["PATH", "HOME"],
             "timeouts": self.timeouts,
             "restarts": self.restarts,
+            "on_hang": self.on_hang,
         }
 
     def node_script(self, node: int, options: dict[str, Any], script: str) -> str:
