@@ -83,7 +83,7 @@ def test_a_job_that_hangs_is_started_again(tmp_path: Path) -> None:
         [before] = decision["history"]
         assert (before["cause"]["kind"], before["cause"]["detail"]) == (
             "hang",
-            "ranks 0-3 wrote nothing for 1.5 s",
+            "ranks 0-3 wrote nothing for 3 s",
         )
 
 
