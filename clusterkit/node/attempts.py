@@ -1,7 +1,6 @@
 """A run's attempts: the whole job started anew, each time with logs and rank records of its own."""
 
 import os
-import socket
 from typing import Any, Dict, Optional, Tuple
 
 from .files import RunFiles, read_json, write_json
@@ -78,30 +77,6 @@ def is_worth(cause: Optional[Dict[str, Any]]) -> bool:
 def wait_before(restarts: Restarts, attempt: int) -> float:
     """Seconds of back-off before this attempt (1, 2, …): doubled each time, up to a limit."""
     return float(min(restarts.longest_wait, restarts.wait * 2 ** min(attempt - 1, 30)))
-
-
-def free_master_port(plan: Plan) -> int:
-    """The planned master port, or where something holds it another one of the run's window that is free."""
-    first, last = plan.port_window
-    others = [
-        port for port in range(last, first - 1, -1) if port not in (plan.channel_port, plan.master_port)
-    ]
-    for port in [plan.master_port] + others:
-        if _is_free(port):
-            return port
-    return plan.master_port  # The launcher will say that it is in use.
-
-
-def _is_free(port: int) -> bool:
-    """As Paddle's launcher binds it: on all addresses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("", port))
-            sock.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 def ended(decision: Dict[str, Any], wait: float) -> Dict[str, Any]:

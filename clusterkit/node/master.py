@@ -125,6 +125,30 @@ class MasterReach:
             self._socket = None
 
 
+def free_port(plan: Plan) -> int:
+    """The planned master port, or where something holds it another one of the run's window that is free."""
+    first, last = plan.port_window
+    others = [
+        port for port in range(last, first - 1, -1) if port not in (plan.channel_port, plan.master_port)
+    ]
+    for port in [plan.master_port] + others:
+        if _is_free(port):
+            return port
+    return plan.master_port  # The launcher will say that it is in use.
+
+
+def _is_free(port: int) -> bool:
+    """As Paddle's launcher binds it: on all addresses."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("", port))
+            sock.listen(1)
+        except OSError:
+            return False
+    return True
+
+
 def registered_ranks(body: bytes) -> List[int]:
     """The node ranks in the server's answer: `{"/JOB/info/RANK": "{… \\"rank\\": 1 …}"}`."""
     try:

@@ -17,7 +17,7 @@ from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, remove, write_json
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
-from .master import MasterQuery, MasterReach
+from .master import MasterQuery, MasterReach, free_port
 from .peer import Peer
 from .plan import Plan
 
@@ -76,7 +76,7 @@ class Supervisor:
             plan.restarts,
             plan.attempt,
             plan.history,
-            lambda: attempts.free_master_port(plan),
+            lambda: free_port(plan),
             plan.on_hang,
         )
         self._control = ControlServer(plan, self._selector, self.state, self._command)

@@ -127,8 +127,10 @@ def test_a_wrong_world_is_refused_before_the_script_runs(tmp_path: Path) -> None
         cause = states[0]["decision"]["cause"]
         assert (cause["kind"], cause["alias"]) == ("world size", "gpu01")
         assert cause["detail"] == "the launcher formed a world of 2 ranks, planned are 4"
-        assert b"I ran" not in nodes[1].logs["2"]
-        assert b"planned are 4" in nodes[1].logs["2"]
+        # The launcher may end the slower one of the two before it has said why.
+        said = b"".join(nodes[1].logs.get(str(rank), b"") for rank in run.ranks[1])
+        assert b"I ran" not in said
+        assert b"planned are 4" in said
 
 
 def test_a_missing_script_is_said_in_the_ranks_log(tmp_path: Path) -> None:
