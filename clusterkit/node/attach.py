@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import control, record
+from . import control, ranks, record
 from .files import RunFiles
 from .follow import Log
 from .plan import Plan
@@ -179,9 +179,10 @@ class Attachment:
 
     def _follow(self, name: str, wanted: Dict[str, Any]) -> None:
         if name == "launcher":
-            self._logs[name] = Log(self._plan.launcher_log, wanted)
+            self._logs[name] = Log(lambda: self._plan.launcher_log, wanted)
         elif name.isdigit() and int(name) in self._plan.ranks:
-            self._logs[name] = Log(self._plan.log(self._plan.ranks.index(int(name))), wanted)
+            local = self._plan.ranks.index(int(name))
+            self._logs[name] = Log(lambda: ranks.find_log(self._plan, self._files, local), wanted)
         else:
             words = "there is no log %r on %s: it has the ranks %s" % (
                 name,

@@ -29,7 +29,11 @@ class Member(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute."""
+    """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute.
+
+    `rank_log` is what the launcher calls a rank's log, with `{local}` in it. `meets` says that the launchers
+    of all nodes meet at node 0's master port before they start ranks.
+    """
 
     run_id: str
     alias: str
@@ -44,12 +48,14 @@ class Plan(NamedTuple):
     port_window: Tuple[int, int]
     workdir: str
     log_dir: str
+    rank_log: str
+    meets: bool
     keep_environment: List[str]
     timeouts: Timeouts
 
     def log(self, local_rank: int) -> str:
-        """The file in which Paddle's launcher keeps this local rank's output."""
-        return os.path.join(self.log_dir, "workerlog.%d" % local_rank)
+        """The file in which the launcher will keep this local rank's output; `*` is what only it knows."""
+        return os.path.join(self.log_dir, self.rank_log.replace("{local}", str(local_rank)))
 
     @property
     def launcher_log(self) -> str:
@@ -97,6 +103,8 @@ def parse(raw: Dict[str, Any]) -> Plan:
         port_window=(int(window[0]), int(window[1])),
         workdir=expanded(raw["workdir"]),
         log_dir=expanded(raw["log_dir"]),
+        rank_log=raw.get("rank_log", "workerlog.{local}"),
+        meets=bool(raw.get("meets", True)),
         keep_environment=list(raw["keep_environment"]),
         timeouts=limits,
     )

@@ -15,6 +15,21 @@ _ROOM = 16384
 _SIGKILL = 9
 
 
+def log_path(plan: Plan, local: int, record: Dict[str, Any]) -> str:
+    """Where a rank's log is: as its own record says, else where the launcher is expected to write it."""
+    own = record.get("log")
+    return os.path.join(plan.log_dir, own) if own else plan.log(local)
+
+
+def find_log(plan: Plan, files: RunFiles, local: int) -> str:
+    """`log_path` for whoever has no record yet."""
+    expected = plan.log(local)
+    if os.path.exists(expected):
+        return expected
+    record = read_json(files.rank(local))
+    return log_path(plan, local, record if isinstance(record, dict) else {})
+
+
 class Ranks:
     """Reads the rank records that changed; `states` is what the node's state says about its ranks."""
 
@@ -77,8 +92,8 @@ class Ranks:
             "exit_code": record.get("exit_code"),
             "signal": record.get("signal"),
             "refused": record.get("failure"),
-            "log": self._plan.log(local),
-            "bytes": size_of(self._plan.log(local)),
+            "log": log_path(self._plan, local, record),
+            "bytes": size_of(log_path(self._plan, local, record)),
             "tail": self._tails.get(local, ""),
         }
 
@@ -117,7 +132,8 @@ class Ranks:
     def _keep_tail(self, local: int) -> None:
         if _has_failed(self._state(local)):
             note = _full_disk(self._plan.log_dir)
-            end = last_bytes(self._plan.log(local), TAIL - len(note.encode("utf-8")))
+            path = log_path(self._plan, local, self._records.get(local, {}))
+            end = last_bytes(path, TAIL - len(note.encode("utf-8")))
             self._tails[local] = end.decode("utf-8", "replace") + note
 
 

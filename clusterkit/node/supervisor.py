@@ -153,7 +153,7 @@ class Supervisor:
         if isinstance(self._link, Peer):
             self._link.step(now)
             self._decision = self._as_peer(self._link, now)
-            if self._life.state == "starting":
+            if self._life.state == "starting" and self._plan.meets:
                 self._reach.step(now)
             else:
                 self._reach.close()
@@ -162,7 +162,7 @@ class Supervisor:
             if self._link is not None:
                 self._link.drop_silent(now)
                 self._link.decide(self._decision)
-            if self._decision["phase"] == "start":
+            if self._decision["phase"] == "start" and self._plan.meets:
                 self._master.step(now)
 
     def _views(self, now: float) -> List[deciding.View]:

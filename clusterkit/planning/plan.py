@@ -6,15 +6,15 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import places, planned
-from clusterkit.planning.dialects import Call, for_version
+from clusterkit.planning import dialects, places, planned
+from clusterkit.planning.dialects import Call, Dialect
 from clusterkit.planning.environment import Environment
 from clusterkit.planning.places import Home
 from clusterkit.planning.templating import render
@@ -59,8 +59,10 @@ class NodePlan:
     workdir: str
     log_dir: str
     paddle_version: str
+    dialect: Dialect
     environment: Environment
     command: tuple[str, ...]
+    job_id: str
     files: Mapping[str, str] = field(repr=False)
 
     @property
@@ -82,6 +84,11 @@ class NodePlan:
     def ranks(self) -> tuple[int, ...]:
         """Its global ranks, in the order of their local ranks."""
         return self.node.ranks
+
+    @property
+    def rank_log(self) -> str:
+        """A rank's log in `log_dir`, with `{local}` in its name; `*` is what only the launcher knows."""
+        return self.dialect.worker_log.replace("{job}", self.job_id)
 
     @property
     def python(self) -> str:
@@ -113,6 +120,12 @@ class Plan:
     def args(self) -> tuple[str, ...]:
         """The script's own arguments."""
         return self.request.arguments
+
+    @property
+    def master(self) -> str:
+        """Where the launchers meet, `IP:PORT`; before 2.3 they do not, and it is where rank 0 listens."""
+        port = self.topology.master_port if self.nodes[0].dialect.meets else first_port(self.topology)
+        return f"{self.nodes[0].node_ip}:{port}"
 
     @property
     def grace(self) -> float:
@@ -148,6 +161,7 @@ def make(
     """
     _check_arguments(request)
     settings = {member.alias: member for member in members}
+    spoken = _dialects(topology, paddle_versions)
     nodes = tuple(
         _node_plan(
             run_id,
@@ -156,12 +170,32 @@ def make(
             settings[node.alias].remote_dir,
             environments[node.alias],
             paddle_versions[node.alias],
+            spoken[node.alias],
             homes[node.alias],
             request,
         )
         for node in topology.nodes
     )
     return Plan(run_id, topology, request, nodes, tuple(_warnings(nodes)))
+
+
+def first_port(topology: Topology) -> int:
+    """The port of every node's local rank 0 where the launcher is told one: the same on all nodes."""
+    return topology.launcher_ports[0].first
+
+
+def _dialects(topology: Topology, versions: Mapping[str, str]) -> dict[str, Dialect]:
+    """Each node's dialect. Raises InputError where the launchers would not understand each other."""
+    found = {node.alias: dialects.for_version(versions[node.alias], node.alias) for node in topology.nodes}
+    first = topology.nodes[0].alias
+    for alias, dialect in found.items():
+        if dialect.options is not found[first].options:
+            raise InputError(
+                f"host {alias}: PaddlePaddle {versions[alias]} there and {versions[first]} on {first} cannot "
+                "train together: their launchers take different options",
+                "install one version of PaddlePaddle everywhere",
+            )
+    return found
 
 
 def _node_plan(
@@ -171,6 +205,7 @@ def _node_plan(
     remote_dir: str,
     environment: Environment,
     version: str,
+    dialect: Dialect,
     home: Home,
     request: Request,
 ) -> NodePlan:
@@ -181,7 +216,14 @@ def _node_plan(
         if request.code
         else request.root.as_posix()
     )
-    command = _command(run_id, topology, node, version, run, logs, request)
+    call = _call(run_id, topology, node, logs)
+    words = (_script(request.script), *request.arguments)
+    dialect.refuse(version, call, tuple(each.alias for each in topology.nodes), words)
+    command = (*_launcher(node, dialect, call), *_entry(node, dialect, run), *words)
+    environment = replace(
+        environment,
+        set=MappingProxyType(dict(sorted({**environment.set, **dialect.variables(call)}.items()))),
+    )
     values = {
         "run_id": run_id,
         "alias": node.alias,
@@ -190,44 +232,50 @@ def _node_plan(
         "workdir": workdir,
         "command": command,
     }
-    description = _description(run_id, topology, node, workdir, logs, environment, request.timeouts)
+    description = _description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts)
     files = {
         "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
         "node.sh": render(TEMPLATE, values, request.template),
     }
-    return NodePlan(node, run, workdir, logs, version, environment, command, MappingProxyType(files))
+    return NodePlan(
+        node, run, workdir, logs, version, dialect, environment, command, run_id, MappingProxyType(files)
+    )
 
 
-def _command(
-    run_id: str, topology: Topology, node: Node, version: str, run: str, logs: str, request: Request
-) -> tuple[str, ...]:
-    """The launcher's command line.
-
-    What the launcher takes for the training script is the Python executable, which it starts as it is, since
-    the name does not end in `.py`; the rank entry and the user's script are its arguments.
-    """
-    if node.python.endswith((".py", ".pyxes")):
-        raise InputError(
-            f"host {node.alias}: python={node.python} ends like a script; Paddle would not run it as it is",
-            "point `python` at the interpreter itself, for example through a link with another name",
-        )
-    call = Call(
+def _call(run_id: str, topology: Topology, node: Node, logs: str) -> Call:
+    return Call(
         master=f"{topology.nodes[0].node_ip}:{topology.master_port}",
-        node_count=len(topology.nodes),
         node_rank=node.node_rank,
         node_ip=node.node_ip,
+        node_ips=tuple(each.node_ip for each in topology.nodes),
+        rank_counts=tuple(len(each.ranks) for each in topology.nodes),
+        first_port=first_port(topology),
         devices=node.devices,
         processes=len(node.ranks),
         job_id=run_id,
         log_dir=logs,
     )
-    dialect = for_version(version, node.alias)
-    assert dialect.options is not None  # for_version refuses the others
-    return (
-        *(node.python, "-u", "-m", "paddle.distributed.launch", *dialect.options(call)),
-        *(node.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
-        *(_script(request.script), *request.arguments),
-    )
+
+
+def _launcher(node: Node, dialect: Dialect, call: Call) -> tuple[str, ...]:
+    return (node.python, "-u", "-m", "paddle.distributed.launch", *dialect.options(call))
+
+
+def _entry(node: Node, dialect: Dialect, run: str) -> tuple[str, ...]:
+    """What stands where the launcher expects the training script; the user's script is its argument.
+
+    A launcher that starts programs gets the Python executable, whose name does not end in `.py`; for the
+    others the agent itself is what Python runs.
+    """
+    entry = (posixpath.join(run, "agent.pyz"), "rank", run)
+    if not dialect.runs_programs:
+        return entry
+    if node.python.endswith((".py", ".pyxes")):
+        raise InputError(
+            f"host {node.alias}: python={node.python} ends like a script; Paddle would not run it as it is",
+            "point `python` at the interpreter itself, for example through a link with another name",
+        )
+    return (node.python, "-u", *entry)
 
 
 def _script(script: str) -> str:
@@ -242,6 +290,7 @@ def _description(
     node: Node,
     workdir: str,
     logs: str,
+    dialect: Dialect,
     environment: Environment,
     timeouts: Timeouts,
 ) -> dict[str, object]:
@@ -262,6 +311,8 @@ def _description(
         "master_port": topology.master_port,
         "port_window": [topology.port_window.first, topology.port_window.last],
         "job_id": run_id,
+        "meets": dialect.meets,
+        "rank_log": dialect.worker_log.replace("{job}", run_id),
         "workdir": workdir,
         "log_dir": logs,
         "keep_environment": list(environment.keep),

@@ -19,7 +19,7 @@ def as_text(plan: Plan, show_env: bool) -> str:
     head = (
         f"run {plan.run_id}: {topology.world_size} {_plural('rank', topology.world_size)} on "
         f"{len(plan.nodes)} {_plural('node', len(plan.nodes))}, "
-        f"master {topology.nodes[0].node_ip}:{topology.master_port}, ports {topology.port_window}"
+        f"master {plan.master}, ports {topology.port_window}"
     )
     warnings = [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join([head, *warnings, *(_node_text(node, show_env) for node in plan.nodes)]) + "\n"
@@ -33,7 +33,7 @@ def as_json(plan: Plan, show_env: bool) -> dict[str, Any]:
         "run_id": plan.run_id,
         "state": "planned",
         "world_size": topology.world_size,
-        "master": f"{topology.nodes[0].node_ip}:{topology.master_port}",
+        "master": plan.master,
         "channel_port": topology.channel_port,
         "port_window": [topology.port_window.first, topology.port_window.last],
         "script": plan.request.script,

@@ -45,10 +45,14 @@ class NodeRecord:
     log_dir: str
     reach: Mapping[str, Any]
     clock_offset_s: float = 0.0
+    rank_log: str = "workerlog.{local}"
 
     def log_of(self, rank: int) -> str:
-        """The path of this rank's log on the host (Paddle names it after the local rank)."""
-        return f"{self.log_dir}/workerlog.{self.ranks.index(rank)}"
+        """The path of this rank's log on the host (the launcher names it after the local rank).
+
+        Where only the launcher knows the whole name, `*` stands for the rest; the host's own word has it.
+        """
+        return f"{self.log_dir}/{self.rank_log.replace('{local}', str(self.ranks.index(rank)))}"
 
     def settings(self, current: Settings | None = None) -> Settings:
         """How to reach the host again: as it was reached, with the secrets of today's inventory."""
