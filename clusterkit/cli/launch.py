@@ -74,8 +74,10 @@ def launch(
         bool, typer.Option("--preflight/--no-preflight", help="Check the hosts before anything is sent.")
     ] = True,
     template: Annotated[
-        Path | None,
-        typer.Option("--template", metavar="FILE", help="Your own template of the node's script."),
+        str | None,
+        typer.Option(
+            "--template", metavar="FILE", help="Another template of each node's script, or `torchrun`."
+        ),
     ] = None,
     join_timeout: Annotated[
         float, typer.Option("--join-timeout", min=1, metavar="SECONDS", help="Until all ranks have started.")
@@ -131,7 +133,7 @@ def launch(
         sync_limit_bytes=sync_limit * 1_000_000,
         check=preflight,
         timeout=timeout,
-        template=template,
+        template=launching.template_file(template, chosen.inventory.path),
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)

@@ -12,6 +12,8 @@ from clusterkit.cli.session import Access, remotes_of
 from clusterkit.errors import InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
+from clusterkit.planning import templating
+from clusterkit.planning.plan import TEMPLATE
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.report import checks, environment
@@ -48,6 +50,24 @@ def device_list(devices: str | None) -> tuple[int, ...] | None:
     if not all(part.strip().isdecimal() for part in parts):
         raise InputError(f"--devices {devices}: not a list of device numbers", "write `all`, or `0,1,2,3`")
     return tuple(int(part) for part in parts)
+
+
+def template_file(given: str | None, inventory: Path) -> Path | None:
+    """The file that `--template` names, ours by its short name too; else the folder beside the inventory.
+
+    None where neither is there, and our own template is meant. Raises InputError for a name of nothing.
+    """
+    if given is None:
+        beside = inventory.resolve().parent / "templates"
+        return beside if (beside / TEMPLATE).is_file() and beside != templating.folder() else None
+    ours = {path.name.partition(".")[0]: path for path in templating.folder().glob("*.j2")}
+    found = Path(given) if Path(given).is_file() else ours.get(given)
+    if found is None:
+        raise InputError(
+            f"--template {given}: there is no such file",
+            f"give the path of a template, or one of ours: {', '.join(sorted(ours))}",
+        )
+    return found
 
 
 class Starter:

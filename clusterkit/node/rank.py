@@ -25,17 +25,24 @@ class WrongWorld(Exception):
 
 def local_rank(environ: Dict[str, str], plan: Plan) -> int:
     """The local rank that the launcher gave this process; one of 1.8 gives the global rank alone. Else 0."""
-    for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK"):
+    for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK", "LOCAL_RANK"):
         if environ.get(name, "").isdigit():
             return int(environ[name])
-    rank = environ.get("PADDLE_TRAINER_ID", "")
+    _, rank = world(environ)
     return plan.ranks.index(int(rank)) if rank.isdigit() and int(rank) in plan.ranks else 0
+
+
+def world(environ: Dict[str, str]) -> Tuple[str, str]:
+    """World size and global rank as the launcher gave them: Paddle's names, else those of torchrun."""
+    if "PADDLE_TRAINERS_NUM" in environ or "PADDLE_TRAINER_ID" in environ:
+        return environ.get("PADDLE_TRAINERS_NUM", ""), environ.get("PADDLE_TRAINER_ID", "")
+    return environ.get("WORLD_SIZE", ""), environ.get("RANK", "")
 
 
 def check_world(plan: Plan, environ: Dict[str, str]) -> None:
     """Raises WrongWorld if this process is not the rank that the plan says, of as many as it says."""
     local = local_rank(environ, plan)
-    size, rank = environ.get("PADDLE_TRAINERS_NUM"), environ.get("PADDLE_TRAINER_ID")
+    size, rank = world(environ)
     if size != str(plan.world_size):
         raise WrongWorld("the launcher formed a world of %s ranks, planned are %d" % (size, plan.world_size))
     if not 0 <= local < len(plan.ranks):

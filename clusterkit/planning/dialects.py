@@ -145,6 +145,11 @@ def table() -> tuple[Dialect, ...]:
     )
 
 
+def foreign() -> Dialect:
+    """Stands for a launcher that is not PaddlePaddle's: a template of the user's names it and its options."""
+    return Dialect(since=(0, 0), options=_nothing, variables=_none, meets=False)
+
+
 def oldest() -> str:
     """The oldest release that can be launched."""
     return table()[-1].name
@@ -231,6 +236,10 @@ def _ranks(call: Call, devices: str) -> tuple[str, ...]:
 
 def _list(devices: tuple[int, ...]) -> str:
     return ",".join(str(device) for device in devices)
+
+
+def _nothing(call: Call) -> tuple[str, ...]:
+    return ()
 
 
 # --- variables -------------------------------------------------------------------------------------

@@ -97,7 +97,12 @@ class NodePlan:
 
     @property
     def command_text(self) -> str:
-        """The launcher's command as a shell takes it, working directory included."""
+        """The launcher's command as a shell takes it, working directory included.
+
+        Where only a template knows it, the script that the template made.
+        """
+        if not self.command:
+            return f"exec sh {shlex.quote(posixpath.join(self.run_dir, 'node.sh'))}"
         return f"cd {shlex.quote(self.workdir)} && exec {shlex.join(self.command)}"
 
 
@@ -161,7 +166,8 @@ def make(
     """
     _check_arguments(request)
     settings = {member.alias: member for member in members}
-    spoken = _dialects(topology, paddle_versions)
+    own_launcher = request.template is not None and request.template.is_file()
+    spoken = _dialects(topology, paddle_versions, own_launcher)
     nodes = tuple(
         _node_plan(
             run_id,
@@ -176,7 +182,7 @@ def make(
         )
         for node in topology.nodes
     )
-    return Plan(run_id, topology, request, nodes, tuple(_warnings(nodes)))
+    return Plan(run_id, topology, request, nodes, tuple(_warnings(request, nodes)))
 
 
 def first_port(topology: Topology) -> int:
@@ -184,9 +190,17 @@ def first_port(topology: Topology) -> int:
     return topology.launcher_ports[0].first
 
 
-def _dialects(topology: Topology, versions: Mapping[str, str]) -> dict[str, Dialect]:
-    """Each node's dialect. Raises InputError where the launchers would not understand each other."""
-    found = {node.alias: dialects.for_version(versions[node.alias], node.alias) for node in topology.nodes}
+def _dialects(topology: Topology, versions: Mapping[str, str], own_launcher: bool) -> dict[str, Dialect]:
+    """Each node's dialect. Raises InputError where the launchers would not understand each other.
+
+    A template of one's own may start something else, on hosts without PaddlePaddle.
+    """
+    found = {
+        node.alias: dialects.foreign()
+        if own_launcher and not versions[node.alias]
+        else dialects.for_version(versions[node.alias], node.alias)
+        for node in topology.nodes
+    }
     first = topology.nodes[0].alias
     for alias, dialect in found.items():
         if dialect.options is not found[first].options:
@@ -219,7 +233,7 @@ def _node_plan(
     call = _call(run_id, topology, node, logs)
     words = (_script(request.script), *request.arguments)
     dialect.refuse(version, call, tuple(each.alias for each in topology.nodes), words)
-    command = (*_launcher(node, dialect, call), *_entry(node, dialect, run), *words)
+    command = (*_launcher(node, dialect, call), *_entry(node, dialect, run), *words) if version else ()
     environment = replace(
         environment,
         set=MappingProxyType(dict(sorted({**environment.set, **dialect.variables(call)}.items()))),
@@ -227,10 +241,23 @@ def _node_plan(
     values = {
         "run_id": run_id,
         "alias": node.alias,
-        "node_rank": node.node_rank,
-        "environment": list(environment.set.items()),
         "workdir": workdir,
-        "command": command,
+        "log_dir": logs,
+        "environment": list(environment.set.items()),
+        "node_rank": node.node_rank,
+        "node_count": len(topology.nodes),
+        "node_ip": node.node_ip,
+        "ranks": node.ranks,
+        "processes": len(node.ranks),
+        "world_size": topology.world_size,
+        "devices": node.devices,
+        "python": node.python,
+        "master_ip": topology.nodes[0].node_ip,
+        "master_port": topology.master_port,
+        "entry": (node.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
+        "script": words,
+        # What follows from PaddlePaddle is there where PaddlePaddle is.
+        **({"command": command} if command else {}),
     }
     description = _description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts)
     files = {
@@ -342,7 +369,14 @@ def _check_arguments(request: Request) -> None:
         )
 
 
-def _warnings(nodes: Sequence[NodePlan]) -> list[str]:
+def _warnings(request: Request, nodes: Sequence[NodePlan]) -> list[str]:
+    own = []
+    if request.template is not None:
+        own = [f"node.sh is made by the template {request.template}; --dry-run --output DIR writes it"]
+    return own + _mixed_versions(nodes)
+
+
+def _mixed_versions(nodes: Sequence[NodePlan]) -> list[str]:
     versions: dict[str, list[str]] = {}
     for each in nodes:
         versions.setdefault(each.paddle_version, []).append(each.alias)

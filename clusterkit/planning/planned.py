@@ -81,7 +81,7 @@ def _node_text(plan: NodePlan, show_env: bool) -> str:
     lines = [
         "",
         f"node {node.node_rank}  {node.alias}  {node.node_ip} ({node.interface})  {ranks}  {devices}  "
-        f"PaddlePaddle {plan.paddle_version}",
+        f"{f'PaddlePaddle {plan.paddle_version}' if plan.paddle_version else 'no PaddlePaddle'}",
         f"  run      {plan.run_dir}",
         f"  logs     {plan.log_dir}",
         f"  command  {plan.command_text}",
