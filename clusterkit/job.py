@@ -10,6 +10,7 @@ from typing import Any
 from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
+from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Following, deadline
 from clusterkit.runs.gathered import GatheredLogs
@@ -83,8 +84,9 @@ class Job:
         return self._finish()
 
     def _log_path(self, file: str) -> Any:
-        if file.isdecimal():
-            return self.store.log(self.record.run_id, int(file))
+        process = processes.of_log(file)
+        if process is not None:
+            return self.store.log(self.record.run_id, process)
         return self.store.launcher_log(self.record.run_id, file.removeprefix(f"{LAUNCHER}-"))
 
     def _gate(self) -> None:
@@ -282,4 +284,5 @@ class Job:
 
 
 def _files(node: NodeRecord) -> dict[str, Any]:
-    return {**{str(rank): {"offset": 0} for rank in node.ranks}, LAUNCHER: {"offset": 0}}
+    own = {processes.log_name(each): {"offset": 0} for each in node.processes}
+    return {**own, LAUNCHER: {"offset": 0}}

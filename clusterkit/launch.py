@@ -72,6 +72,7 @@ def _record(prepared: Prepared) -> RunRecord:
             workdir=node.workdir,
             log_dir=node.log_dir,
             rank_log=node.rank_log,
+            servers=node.servers,
             reach=reach(prepared.settings[node.alias]),
             clock_offset_s=prepared.clock_offsets.get(node.alias, 0.0),
         )

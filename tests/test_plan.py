@@ -113,6 +113,8 @@ def test_plan_json() -> None:
         "node_rank": 1,
         "node_ip": "10.0.0.2",
         "ranks": [2],
+        "servers": [],
+        "server_endpoints": [],
         "world_size": 6,
         "nodes": [
             {"alias": "gpu01", "node_ip": "10.0.0.1", "ranks": [0, 1]},

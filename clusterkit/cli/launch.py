@@ -50,7 +50,19 @@ def launch(
     keep_proxy: Annotated[
         bool, typer.Option("--keep-proxy", help="Keep proxies for the script, with all nodes in NO_PROXY.")
     ] = False,
-    run_mode: Annotated[str, typer.Option("--run-mode", metavar="MODE", help="`collective`.")] = "collective",
+    run_mode: Annotated[
+        str, typer.Option("--run-mode", metavar="MODE", help="`collective` or `ps`.")
+    ] = "collective",
+    servers: Annotated[
+        int | None,
+        typer.Option("--servers", min=1, metavar="N", help="With `--run-mode ps`: servers of the whole job."),
+    ] = None,
+    trainers: Annotated[
+        int | None,
+        typer.Option(
+            "--trainers", min=1, metavar="N", help="With `--run-mode ps`: trainers of the whole job."
+        ),
+    ] = None,
     limit: Limit = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once all nodes have started.")
@@ -111,16 +123,18 @@ def launch(
     from clusterkit.prepare import Order
     from clusterkit.report.terminal import Words
 
-    launching.refuse_confusion(inventory, script, run_mode)
+    launching.refuse_confusion(inventory, script, run_mode, servers, trainers)
     words = Words(quiet=quiet or as_json)
     arguments = tuple(context.meta[PASSED_ON])
     ours = {name for parameter in context.command.params for name in parameter.opts}
     if note := launching.misplaced(ours, arguments, script):
         words.say(note, "yellow")
     chosen = members(inventory, limit, words)
+    roles = launching.roles(chosen, servers, trainers, nproc_per_node) if run_mode == "ps" else None
+    taking_part = [each for each in chosen.settings if roles is None or each.alias in roles]
     order = Order(
         inventory=chosen.inventory.path.resolve(),
-        members=chosen.settings,
+        members=tuple(taking_part),
         script=script,
         arguments=arguments,
         cwd=Path.cwd(),
@@ -134,6 +148,7 @@ def launch(
         check=preflight,
         timeout=timeout,
         template=launching.template_file(template, chosen.inventory.path),
+        roles=roles,
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)

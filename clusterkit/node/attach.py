@@ -180,6 +180,9 @@ class Attachment:
     def _follow(self, name: str, wanted: Dict[str, Any]) -> None:
         if name == "launcher":
             self._logs[name] = Log(lambda: self._plan.launcher_log, wanted)
+        elif name.startswith("server-") and int(name[7:]) in self._plan.servers:
+            place = len(self._plan.ranks) + self._plan.servers.index(int(name[7:]))
+            self._logs[name] = Log(lambda: ranks.find_log(self._plan, self._files, place), wanted)
         elif name.isdigit() and int(name) in self._plan.ranks:
             local = self._plan.ranks.index(int(name))
             self._logs[name] = Log(lambda: ranks.find_log(self._plan, self._files, local), wanted)

@@ -32,7 +32,8 @@ class Plan(NamedTuple):
     """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute.
 
     `rank_log` is what the launcher calls a rank's log, with `{local}` in it. `meets` says that the launchers
-    of all nodes meet at node 0's master port before they start ranks.
+    of all nodes meet at node 0's master port before they start ranks. `servers` are the numbers of this
+    node's parameter servers, in the order in which the launcher starts them; their local ranks come last.
     """
 
     run_id: str
@@ -40,6 +41,8 @@ class Plan(NamedTuple):
     node_rank: int
     node_ip: str
     ranks: List[int]
+    servers: List[int]
+    server_endpoints: List[str]
     world_size: int
     nodes: List[Member]
     channel_port: int
@@ -55,7 +58,14 @@ class Plan(NamedTuple):
 
     def log(self, local_rank: int) -> str:
         """The file in which the launcher will keep this local rank's output; `*` is what only it knows."""
+        if local_rank >= len(self.ranks):
+            return os.path.join(self.log_dir, "serverlog.%d" % (local_rank - len(self.ranks)))
         return os.path.join(self.log_dir, self.rank_log.replace("{local}", str(local_rank)))
+
+    @property
+    def processes(self) -> int:
+        """How many ranks and servers this node has."""
+        return len(self.ranks) + len(self.servers)
 
     @property
     def launcher_log(self) -> str:
@@ -95,6 +105,8 @@ def parse(raw: Dict[str, Any]) -> Plan:
         node_rank=int(raw["node_rank"]),
         node_ip=raw["node_ip"],
         ranks=[int(rank) for rank in raw["ranks"]],
+        servers=[int(number) for number in raw.get("servers", [])],
+        server_endpoints=list(raw.get("server_endpoints", [])),
         world_size=int(raw["world_size"]),
         nodes=nodes,
         channel_port=int(raw["channel_port"]),

@@ -24,12 +24,29 @@ class WrongWorld(Exception):
 
 
 def local_rank(environ: Dict[str, str], plan: Plan) -> int:
-    """The local rank that the launcher gave this process; one of 1.8 gives the global rank alone. Else 0."""
+    """The local rank that the launcher gave this process; one of 1.8 gives the global rank alone. Else 0.
+
+    Servers come after the trainers.
+    """
+    if is_server(environ):
+        number = server_number(environ, plan)
+        return len(plan.ranks) + (plan.servers.index(number) if number in plan.servers else 0)
     for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK", "LOCAL_RANK"):
         if environ.get(name, "").isdigit():
             return int(environ[name])
     _, rank = world(environ)
     return plan.ranks.index(int(rank)) if rank.isdigit() and int(rank) in plan.ranks else 0
+
+
+def is_server(environ: Dict[str, str]) -> bool:
+    """True for a parameter server."""
+    return environ.get("TRAINING_ROLE") == "PSERVER"
+
+
+def server_number(environ: Dict[str, str], plan: Plan) -> int:
+    """The number of the server that this process is told to be; -1 if the plan has none there."""
+    endpoint = "%s:%s" % (environ.get("POD_IP"), environ.get("PADDLE_PORT"))
+    return plan.server_endpoints.index(endpoint) if endpoint in plan.server_endpoints else -1
 
 
 def world(environ: Dict[str, str]) -> Tuple[str, str]:
@@ -43,8 +60,15 @@ def check_world(plan: Plan, environ: Dict[str, str]) -> None:
     """Raises WrongWorld if this process is not the rank that the plan says, of as many as it says."""
     local = local_rank(environ, plan)
     size, rank = world(environ)
+    told = environ.get("PADDLE_PSERVERS_IP_PORT_LIST", "")
+    if (plan.server_endpoints or told) and told != ",".join(plan.server_endpoints):
+        raise WrongWorld("the launcher formed a world with the servers %s" % (told or "none"))
     if size != str(plan.world_size):
         raise WrongWorld("the launcher formed a world of %s ranks, planned are %d" % (size, plan.world_size))
+    if is_server(environ):
+        if server_number(environ, plan) not in plan.servers:
+            raise WrongWorld("the launcher started a server that is not planned here")
+        return
     if not 0 <= local < len(plan.ranks):
         raise WrongWorld(
             "the launcher started local rank %d, planned are %d ranks" % (local, len(plan.ranks))

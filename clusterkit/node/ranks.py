@@ -43,48 +43,62 @@ class Ranks:
 
     def look(self) -> None:
         """Read what has changed since the last look."""
-        for local in range(len(self._plan.ranks)):
+        for local in range(self._plan.processes):
             self._read(local)
             self._notice_killed_entry(local)
 
     @property
     def all_started(self) -> bool:
-        """Every rank of the plan has started its script."""
-        return all(state["started_at"] is not None for state in self.states())
+        """Every rank and server of the plan has started its script."""
+        return all(state["started_at"] is not None for state in self._all())
 
     @property
     def all_ended(self) -> bool:
-        """Every rank of the plan has started and ended."""
-        return all(state["ended_at"] is not None for state in self.states())
+        """Every rank and server of the plan has started and ended."""
+        return all(state["ended_at"] is not None for state in self._all())
 
     @property
     def none_runs(self) -> bool:
-        """No rank's script runs: each has ended, or was never started."""
-        return all(state["started_at"] is None or state["ended_at"] is not None for state in self.states())
+        """No script runs: each has ended, or was never started."""
+        return all(state["started_at"] is None or state["ended_at"] is not None for state in self._all())
 
     def failure(self) -> Optional[Dict[str, Any]]:
-        """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
-        failed = [state for state in self.states() if _has_failed(state)]
+        """The first failure of a rank or a server: a wrong world before anything else, then the earliest."""
+        failed = [state for state in self._all() if _has_failed(state)]
         if not failed:
             return None
         first = min(failed, key=lambda state: (not state["refused"], state["ended_at"]))
-        return {
-            "kind": first["refused"]["kind"] if first["refused"] else "rank",
-            "rank": first["rank"],
+        found = {
+            "kind": "server" if "server" in first else "rank",
+            "rank": first.get("rank"),
             "exit_code": first["exit_code"],
             "signal": first["signal"],
             "at": first["ended_at"],
-            "detail": first["refused"]["detail"] if first["refused"] else "",
+            "detail": "",
         }
+        if "server" in first:
+            found.update(server=first["server"], detail=first["tail"].strip().rpartition("\n")[2][:300])
+        if first["refused"]:
+            found.update(kind=first["refused"]["kind"], detail=first["refused"]["detail"])
+        return found
 
     def states(self) -> List[Dict[str, Any]]:
         """One dict a rank, in the order of local ranks."""
-        return [self._state(local) for local in range(len(self._plan.ranks))]
+        return [dict(self._state(local), rank=rank) for local, rank in enumerate(self._plan.ranks)]
+
+    def servers(self) -> List[Dict[str, Any]]:
+        """One dict a parameter server, as for ranks but with `server` in the place of `rank`."""
+        first = len(self._plan.ranks)
+        return [
+            dict(self._state(first + place), server=number) for place, number in enumerate(self._plan.servers)
+        ]
+
+    def _all(self) -> List[Dict[str, Any]]:
+        return self.states() + self.servers()
 
     def _state(self, local: int) -> Dict[str, Any]:
         record = self._records.get(local, {})
         return {
-            "rank": self._plan.ranks[local],
             "local_rank": local,
             "pid": record.get("child") or record.get("pid"),
             "started_at": record.get("started_at"),

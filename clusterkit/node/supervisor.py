@@ -188,7 +188,7 @@ class Supervisor:
                 self._life.fail("channel", "node 0 could not be reached: %s" % link.problem)
             return self._go_alone(deciding.cause("gate", words), None)
         if told["phase"] not in ("gate", "done") and silence > self._plan.timeouts.node:
-            if told["phase"] == "stop":
+            if told["phase"] == "stop" and told["cause"]:
                 return self._go_alone(told["cause"], told["grace"])
             words = "node 0 was not heard for %g s" % self._plan.timeouts.node
             first = self._plan.nodes[0].alias
@@ -279,6 +279,7 @@ class Supervisor:
             "ended_at": life.ended_at,
             "launcher_exit": life.launcher.exit,
             "ranks": life.ranks.states(),
+            "servers": life.ranks.servers(),
             "failure": life.failure or self._not_connected(),
             "master_problem": self._reach.problem,
             "stop_wanted": self._stop_wanted,

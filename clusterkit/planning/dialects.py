@@ -32,6 +32,9 @@ class Call:
     processes: int
     job_id: str
     log_dir: str
+    servers: tuple[str, ...] = ()
+    trainers: tuple[str, ...] = ()
+    gloo_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Dialect:
     cpu_nodes: int | None = None
     address_from_name: bool = False
     mode_from_words: bool = False
+    server_options: Callable[[Call], tuple[str, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -64,6 +68,9 @@ class Dialect:
 
         `aliases` name the nodes in node-rank order; `words` are the script and its arguments.
         """
+        if call.servers:
+            _refuse_servers(self, version, call)
+            return
         counts = call.rank_counts
         if self.equal_counts and len(set(counts)) > 1:
             shown = ", ".join(f"{alias} {count}" for alias, count in zip(aliases, counts, strict=True))
@@ -93,7 +100,7 @@ class Dialect:
 def table() -> tuple[Dialect, ...]:
     """All dialects, newest first; a release belongs to the first entry that it is not older than."""
     return (
-        Dialect(since=(2, 4), options=_master, variables=_none),
+        Dialect(since=(2, 4), options=_master, variables=_none, server_options=_servers_and_trainers),
         # It takes no PORT_RANGE, and names its logs by six letters that it draws.
         Dialect(
             since=(2, 3),
@@ -238,6 +245,15 @@ def _list(devices: tuple[int, ...]) -> str:
     return ",".join(str(device) for device in devices)
 
 
+def _servers_and_trainers(call: Call) -> tuple[str, ...]:
+    """2.4 and newer: with all endpoints given, no launcher asks another one for anything."""
+    return (
+        *("--run_mode", "ps", "--servers", ",".join(call.servers), "--trainers", ",".join(call.trainers)),
+        *("--host", call.node_ip, "--gloo_port", str(call.gloo_port)),
+        *("--job_id", call.job_id, "--log_dir", call.log_dir),
+    )
+
+
 def _nothing(call: Call) -> tuple[str, ...]:
     return ()
 
@@ -272,6 +288,28 @@ def _refuse_mode_words(version: str, words: tuple[str, ...]) -> None:
                 f"the script for its own {found}",
                 "rename the script's option, or use PaddlePaddle 2.1 or newer",
             )
+
+
+def _refuse_servers(dialect: Dialect, version: str, call: Call) -> None:
+    if dialect.server_options is None:
+        raise InputError(
+            f"PaddlePaddle {version} cannot be started with parameter servers: that takes 2.4 or newer",
+            "use PaddlePaddle 2.4 to 2.6",
+        )
+    # It takes for its own every endpoint that begins with its address, and 127.0.0.1 wherever that stands.
+    for ip in (*call.node_ips, "127.0.0.1"):
+        other = next((each for each in call.node_ips if each != ip and each.startswith(ip)), None)
+        if other:
+            raise InputError(
+                f"PaddlePaddle {version} cannot tell the servers of {ip} and {other} apart: its launcher "
+                "goes by how an address begins",
+                "give the nodes addresses of which none begins as another one (10.0.0.11 and 10.0.0.12)",
+            )
+    if "127.0.0.1" in call.node_ips and len(call.node_ips) > 1:
+        raise InputError(
+            f"PaddlePaddle {version} takes 127.0.0.1 for every node's own address",
+            "let the nodes be 127.0.0.2 and up",
+        )
 
 
 def _nodes(count: int) -> str:

@@ -91,6 +91,11 @@ class NodePlan:
         return self.dialect.worker_log.replace("{job}", self.job_id)
 
     @property
+    def servers(self) -> tuple[int, ...]:
+        """The numbers of its parameter servers."""
+        return self.node.servers
+
+    @property
     def python(self) -> str:
         """The interpreter of the agent, the launcher and the ranks."""
         return self.node.python
@@ -129,7 +134,8 @@ class Plan:
     @property
     def master(self) -> str:
         """Where the launchers meet, `IP:PORT`; before 2.3 they do not, and it is where rank 0 listens."""
-        port = self.topology.master_port if self.nodes[0].dialect.meets else first_port(self.topology)
+        meets = self.nodes[0].dialect.meets and not self.topology.server_endpoints
+        port = self.topology.master_port if meets else first_port(self.topology)
         return f"{self.nodes[0].node_ip}:{port}"
 
     @property
@@ -281,11 +287,15 @@ def _call(run_id: str, topology: Topology, node: Node, logs: str) -> Call:
         processes=len(node.ranks),
         job_id=run_id,
         log_dir=logs,
+        servers=topology.server_endpoints,
+        trainers=topology.trainer_endpoints if topology.server_endpoints else (),
+        gloo_port=topology.launcher_ports[0].last,
     )
 
 
 def _launcher(node: Node, dialect: Dialect, call: Call) -> tuple[str, ...]:
-    return (node.python, "-u", "-m", "paddle.distributed.launch", *dialect.options(call))
+    say = dialect.server_options if call.servers and dialect.server_options else dialect.options
+    return (node.python, "-u", "-m", "paddle.distributed.launch", *say(call))
 
 
 def _entry(node: Node, dialect: Dialect, run: str) -> tuple[str, ...]:
@@ -329,6 +339,8 @@ def _description(
         "node_rank": node.node_rank,
         "node_ip": node.node_ip,
         "ranks": list(node.ranks),
+        "servers": list(node.servers),
+        "server_endpoints": list(topology.server_endpoints),
         "world_size": topology.world_size,
         "nodes": [
             {"alias": other.alias, "node_ip": other.node_ip, "ranks": list(other.ranks)}
@@ -338,7 +350,7 @@ def _description(
         "master_port": topology.master_port,
         "port_window": [topology.port_window.first, topology.port_window.last],
         "job_id": run_id,
-        "meets": dialect.meets,
+        "meets": dialect.meets and not topology.server_endpoints,
         "rank_log": dialect.worker_log.replace("{job}", run_id),
         "workdir": workdir,
         "log_dir": logs,

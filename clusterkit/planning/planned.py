@@ -77,7 +77,9 @@ def _node_text(plan: NodePlan, show_env: bool) -> str:
         if node.devices
         else "CPU"
     )
-    ranks = f"{_plural('rank', len(node.ranks))} {_span(node.ranks)}"
+    ranks = f"{_plural('rank', len(node.ranks))} {_span(node.ranks)}" if node.ranks else "no rank"
+    if node.servers:
+        ranks += f"  {_plural('server', len(node.servers))} {_span(node.servers)}"
     lines = [
         "",
         f"node {node.node_rank}  {node.alias}  {node.node_ip} ({node.interface})  {ranks}  {devices}  "
@@ -101,6 +103,7 @@ def _node_json(plan: NodePlan, show_env: bool) -> dict[str, Any]:
         "node_ip": node.node_ip,
         "interface": node.interface,
         "ranks": list(node.ranks),
+        "servers": list(node.servers),
         "devices": None if node.devices is None else list(node.devices),
         "python": node.python,
         "paddle_version": plan.paddle_version,

@@ -110,7 +110,9 @@ class LaunchReport:
 
 def show_line(data: Mapping[str, Any]) -> None:
     """One log line with its rank and host in front."""
-    write_line(f"[{data['rank']} {data['host']}]", rank_colour(int(data["rank"])), data["bytes"])
+    number = data["rank"] if "rank" in data else data["server"]
+    name = number if "rank" in data else f"server {number}"
+    write_line(f"[{name} {data['host']}]", rank_colour(int(number)), data["bytes"])
 
 
 def ending(status: Mapping[str, Any]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from clusterkit.errors import named
+from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Frame
 from clusterkit.runs.gathered import GatheredLogs, Lines
@@ -76,7 +77,8 @@ class Watch:
         if state.get("started_at"):
             self._once("started", frame.host, {"host": frame.host, "node_rank": state["node_rank"]})
         ranks = state.get("ranks", [])
-        if ranks and all(rank.get("started_at") for rank in ranks):
+        processes_here = ranks + state.get("servers", [])
+        if processes_here and all(each.get("started_at") for each in processes_here):
             self._once("joined", frame.host, {"host": frame.host, "ranks": [rank["rank"] for rank in ranks]})
         failure = state.get("failure")
         if failure and self.decision["phase"] != "gate":
@@ -100,16 +102,11 @@ class Watch:
             self._tell_line(file, line)
 
     def _tell_line(self, file: str, line: bytes) -> None:
-        if not file.isdecimal():
+        process = processes.of_log(file)
+        if process is None:
             return
-        rank = int(file)
-        self._tell(
-            Event(
-                "line",
-                self.record.run_id,
-                {"rank": rank, "host": self.record.node_of(rank).host, "bytes": line},
-            )
-        )
+        whose = {**processes.keys(process), "host": self.record.node_of(process).host}
+        self._tell(Event("line", self.record.run_id, {**whose, "bytes": line}))
 
     def _error(self, frame: Frame) -> None:
         message = str(frame.header.get("message", "unknown"))
