@@ -14,6 +14,9 @@ from clusterkit.planning.topology import Node, Topology
 from clusterkit.runs import processes
 from clusterkit.runs.record import NodeRecord, RunRecord
 from clusterkit.runs.selection import choose
+from clusterkit.steps import judge
+from clusterkit.steps.name import HostName
+from tests.steps.fleets import fleet
 from tests.test_dialects import CALL, parsed
 
 HOSTS = ("a", "b", "c")
@@ -118,3 +121,14 @@ def test_a_server_has_a_place_and_a_log_of_its_own() -> None:
     assert node.log_of(2) == "/l/workerlog.1"
     assert [processes.of_log(processes.log_name(each)) for each in node.processes] == list(node.processes)
     assert processes.of_log("launcher") is None
+
+
+@pytest.mark.parametrize(("serving", "status"), [(True, "failed"), (False, "warning")])
+def test_a_name_that_leads_to_loopback_keeps_trainers_apart(serving: bool, status: str) -> None:
+    """Seen with 2.6.2: its Gloo connects to 127.0.1.1 though `GLOO_SOCKET_IFNAME` says otherwise."""
+    seen = fleet({"hosts": {"gpu01": {"facts": {"name": "debian-loopback"}}}})
+    assert seen.topology is not None
+    nodes = tuple(replace(node, servers=(0,) if serving else ()) for node in seen.topology.nodes)
+    seen = replace(seen, topology=replace(seen.topology, nodes=nodes))
+    verdict = judge(HostName(), "gpu01", seen)
+    assert verdict.status == status

@@ -41,8 +41,9 @@ class HostName(Step):
         return {"loopback": name.loopback, "another_host": _whose(first, host, fleet), **exact}
 
     def severity(self, change: Change) -> Severity:
-        """Launch works around a loopback address, but for a Paddle that has no `--host`."""
-        return "failed" if "another_host" in change.keys or _needs_the_name(change.facts) else "warning"
+        """Launch works around a loopback address, but where Paddle publishes nothing else."""
+        bad = "another_host" in change.keys or _needs_the_name(change.facts) or _has_servers(change)
+        return "failed" if bad else "warning"
 
     def explain(self, change: Change) -> str:
         """Without the name itself: every Debian machine has this, and equal words are shown once."""
@@ -51,6 +52,8 @@ class HostName(Step):
         if _needs_the_name(change.facts):
             found = f"resolves to {_first(change)}" if _first(change) else "does not resolve"
             return f"its own name {found}, and that is all that this Paddle's launcher goes by"
+        if _has_servers(change):
+            return f"its own name resolves to {_first(change)}, where trainers would look for each other"
         return f"its own name resolves to {_first(change)}"
 
     def hint(self, change: Change) -> str:
@@ -59,6 +62,8 @@ class HostName(Step):
             return f"correct the line with {name} in /etc/hosts of {change.host}, or its entry in DNS"
         if _needs_the_name(change.facts):
             return "write the node IP before the host's own name in /etc/hosts, or use Paddle 2.2 or newer"
+        if _has_servers(change):
+            return "write the node IP before the host's own name in /etc/hosts"
         return (
             f"launch copes; for other programs write the node IP instead of {_first(change)} "
             "before the name in /etc/hosts"
@@ -67,6 +72,12 @@ class HostName(Step):
 
 def _first(change: Change) -> str:
     return (change.facts[NAME].addresses or ("",))[0]
+
+
+def _has_servers(change: Change) -> bool:
+    """Parameter-server mode: its Gloo goes by the name whatever `GLOO_SOCKET_IFNAME` says."""
+    topology = change.fleet.topology
+    return bool(topology and topology.server_endpoints)
 
 
 def _needs_the_name(facts: Facts) -> bool:
