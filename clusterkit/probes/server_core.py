@@ -27,7 +27,7 @@ else:
 
 
 def _shell(settings: Settings) -> str:
-    return f"python={shell_path(settings.python)}\nexec $python {shlex.join(['-c', _PROGRAM])}\n"
+    return f'python={shell_path(settings.python)}\nexec "$python" {shlex.join(["-c", _PROGRAM])}\n'
 
 
 def _parse(output: Output) -> bool | None:

@@ -28,9 +28,10 @@ from clusterkit.planning.environment import Wishes, firewall
 from clusterkit.planning.places import Home
 from clusterkit.planning.topology import Node, Topology
 
-from .paddles import python_with_paddle
+from .paddles import INSTALL_LIMIT_S, python_with_paddle
 
-pytestmark = pytest.mark.paddle
+# An interpreter may have to be made first.
+pytestmark = [pytest.mark.paddle, pytest.mark.timeout(INSTALL_LIMIT_S + 300)]
 
 SCRIPT = """
 import os, sys
