@@ -168,13 +168,21 @@ def test_unequal_counts(version: str, refused: bool) -> None:
 
 @pytest.mark.parametrize(
     ("version", "several", "one"),
-    [("1.8.5", True, True), ("2.1.3", True, False), ("2.2.2", True, False), ("2.3.2", False, False)],
+    [("1.8.5", True, True), ("2.1.3", True, False), ("2.2.2", True, False), ("2.4.2", False, False)],
 )
 def test_cpus(version: str, several: bool, one: bool) -> None:
     on_cpus = replace(CALL, devices=None)
     alone = replace(on_cpus, node_ips=("10.0.0.1",), rank_counts=(2,), node_rank=0)
     assert ("cannot train on the CPUs of 2 nodes" in refusal(version, on_cpus)) is several
     assert ("cannot train on the CPUs of 1 node:" in refusal(version, alone)) is one
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.3.2", True), ("2.4.2", False)])
+def test_several_ranks_on_a_cpu(version: str, refused: bool) -> None:
+    on_cpus = replace(CALL, devices=None)
+    assert ("cannot start 2 ranks on the CPU of one node" in refusal(version, on_cpus)) is refused
+    assert refusal(version, replace(on_cpus, rank_counts=(1, 1))) == ""
+    assert refusal(version, CALL) == ""
 
 
 @pytest.mark.parametrize(("version", "refused"), [("2.0.2", True), ("2.1.3", True), ("2.2.2", False)])

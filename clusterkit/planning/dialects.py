@@ -20,6 +20,7 @@ class Call:
 
     `devices` are the accelerators to use; where there are none, `processes` ranks run on the CPU. `node_ips`
     and `rank_counts` are those of all nodes in node-rank order; `first_port` is the same for all nodes.
+    In parameter-server mode `servers` and `trainers` are all endpoints, by number and rank.
     """
 
     master: str
@@ -44,6 +45,7 @@ class Dialect:
     `meets` says that the nodes' launchers meet at a master before they start ranks, `runs_programs` that a
     script without `.py` is started as it is (else it becomes Python's argument). `worker_log` is the name of
     the log that the launcher keeps of a local rank, with `{job}` and `{local}`; `*` is what only it knows.
+    `cpu_nodes` and `cpu_ranks` limit how many nodes, and ranks of a node, can be on CPUs.
     """
 
     since: tuple[int, int]
@@ -54,6 +56,7 @@ class Dialect:
     worker_log: str = "workerlog.{local}"
     equal_counts: bool = False
     cpu_nodes: int | None = None
+    cpu_ranks: int | None = None
     address_from_name: bool = False
     mode_from_words: bool = False
     server_options: Callable[[Call], tuple[str, ...]] | None = None
@@ -86,6 +89,12 @@ class Dialect:
                 f"it trains {'on CPUs ' if self.cpu_nodes else ''}{where}",
                 "use GPUs (`devices`), or PaddlePaddle 2.3 or newer",
             )
+        if call.devices is None and self.cpu_ranks is not None and max(counts) > self.cpu_ranks:
+            raise InputError(
+                f"PaddlePaddle {version} cannot start {max(counts)} ranks on the CPU of one node: its "
+                "launcher looks for a device for each",
+                "write nproc_per_node=1, or use PaddlePaddle 2.4 or newer",
+            )
         here = [ip for ip in call.node_ips if ip.startswith("127.")]
         if self.address_from_name and len(call.node_ips) > 1 and here:
             raise InputError(
@@ -108,6 +117,7 @@ def table() -> tuple[Dialect, ...]:
             variables=_none,
             runs_programs=False,
             worker_log="{job}.*.{local}.log",
+            cpu_ranks=1,
         ),
         Dialect(
             since=(2, 2),

@@ -47,8 +47,8 @@ class LaunchReport:
         ranks = [rank for node in nodes for rank in node["ranks"]]
         hosts = fold(node["host"] for node in nodes)
         self._words.say(
-            f"run {data['run_id']}: {len(ranks)} rank{'s'[: len(ranks) != 1]} on {len(nodes)} "
-            f"node{'s'[: len(nodes) != 1]} ({hosts}), master {data['master']}",
+            f"run {data['run_id']}: {len(ranks)} rank{'s'[: len(ranks) != 1]}{_servers(nodes)} "
+            f"on {len(nodes)} node{'s'[: len(nodes) != 1]} ({hosts}), master {data['master']}",
             "bold",
         )
 
@@ -106,6 +106,11 @@ class LaunchReport:
             )
         self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
         self._words.insist(*ending(data))
+
+
+def _servers(nodes: Sequence[Mapping[str, Any]]) -> str:
+    count = sum(len(node.get("servers", ())) for node in nodes)
+    return f" and {count} server{'s'[: count != 1]}" if count else ""
 
 
 def show_line(data: Mapping[str, Any]) -> None:
