@@ -10,6 +10,7 @@ from typing import Any
 from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
+from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Following, deadline
 from clusterkit.runs.gathered import GatheredLogs
@@ -301,4 +302,5 @@ class Job:
 
 
 def _files(node: NodeRecord, attempt: int) -> dict[str, Any]:
-    return {name: {"offset": 0, "attempt": attempt} for name in (*map(str, node.ranks), LAUNCHER)}
+    own = map(processes.log_name, node.processes)
+    return {name: {"offset": 0, "attempt": attempt} for name in (*own, LAUNCHER)}

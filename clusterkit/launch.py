@@ -171,6 +171,8 @@ def _record(prepared: Prepared) -> RunRecord:
             run_dir=node.run_dir,
             workdir=node.workdir,
             log_dir=node.log_dir,
+            rank_log=node.rank_log,
+            servers=node.servers,
             reach=reach(prepared.settings[node.alias]),
             clock_offset_s=prepared.clock_offsets.get(node.alias, 0.0),
         )

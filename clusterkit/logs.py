@@ -1,5 +1,7 @@
 """Use case: any rank's log by its global number, from its host while that answers, else as it was gathered.
 
+What is called a rank here may also be a parameter server (`runs.processes`).
+
 Three ways to read: `refresh` brings the gathered copies up to date (only what is new travels), `tails`
 fetches the last lines alone, `follow` stays with a running job.
 """
@@ -14,6 +16,7 @@ from typing import Any
 
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
+from clusterkit.runs import processes
 from clusterkit.runs.follow import Following, Frame, deadline
 from clusterkit.runs.gathered import GatheredLogs
 from clusterkit.runs.record import ENDED, NodeRecord, RunRecord, RunStore
@@ -47,8 +50,9 @@ def refresh(
 ) -> Watch:
     """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found."""
     with GatheredLogs(lambda key: gathered_log(store, record.run_id, key)) as logs:
-        sizes = {rank: logs.size(log_key(str(rank), attempt)) for rank in ranks}
-        wanted = {str(rank): {"offset": size, "attempt": attempt} for rank, size in sizes.items()}
+        names = map(processes.log_name, ranks)
+        sizes = {name: logs.size(log_key(name, attempt)) for name in names}
+        wanted = {name: {"offset": size, "attempt": attempt} for name, size in sizes.items()}
         watch = Watch(record, logs, tell)
         _read_once(record, ranks, remotes, wanted, watch, interrupts)
     return watch
@@ -64,7 +68,14 @@ def tails(
 ) -> Watch:
     """Tell the last lines of these ranks' logs, fetching nothing else."""
     watch = Watch(record, None, tell)
-    _read_once(record, ranks, remotes, {str(rank): {"tail": lines} for rank in ranks}, watch, interrupts)
+    _read_once(
+        record,
+        ranks,
+        remotes,
+        {processes.log_name(rank): {"tail": lines} for rank in ranks},
+        watch,
+        interrupts,
+    )
     watch.close()
     return watch
 
@@ -83,7 +94,7 @@ def follow(
     """
     watch = Watch(record, None, tell)
     start = {"offset": 0} if lines is None else {"tail": lines}
-    nodes, wanted = _wanted(record, ranks, {str(rank): start for rank in ranks})
+    nodes, wanted = _wanted(record, ranks, {processes.log_name(rank): start for rank in ranks})
     with Following(nodes, remotes, wanted) as following:
         while not _over(watch, nodes):
             interrupts.check()
@@ -111,7 +122,7 @@ def export(
 def why_nothing(record: RunRecord, rank: int, watch: Watch | None) -> str:
     """Why there is no byte of a rank's log: never started, silent, gone from the host, or not reachable."""
     node = record.node_of(rank)
-    place = f"rank {rank} on {node.host}"
+    place = f"{processes.words(rank)} on {node.host}"
     if watch is None:
         return f"{place} wrote nothing" if _started(record, rank) else f"{place} never started"
     seen = watch.observed[node.host]
@@ -131,17 +142,20 @@ def _started(record: RunRecord, rank: int) -> bool:
 
 
 def _entry(state: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
-    """A rank's entry in a node's state or in a status document; empty if there is none."""
-    return next((each for each in state.get("ranks", []) if each["rank"] == rank), {})
+    """A process's entry in a node's state or in a status document; empty if there is none."""
+    kind, number = next(iter(processes.keys(rank).items()))
+    return next((each for each in state.get(f"{kind}s", []) if each[kind] == number), {})
 
 
 def _wanted(
     record: RunRecord, ranks: Sequence[int], files: Mapping[str, Mapping[str, int]]
 ) -> tuple[list[NodeRecord], dict[str, dict[str, Mapping[str, int]]]]:
     """The nodes that have these ranks, and which files to ask of each."""
-    nodes = [node for node in record.nodes if set(node.ranks) & set(ranks)]
+    nodes = [node for node in record.nodes if set(node.processes) & set(ranks)]
+    named = {rank: processes.log_name(rank) for rank in ranks}
     return nodes, {
-        node.host: {str(rank): files[str(rank)] for rank in node.ranks if rank in ranks} for node in nodes
+        node.host: {named[each]: files[named[each]] for each in node.processes if each in named}
+        for node in nodes
     }
 
 

@@ -20,8 +20,10 @@ from clusterkit.planning.attempts import Attempts, checkpoint_dir
 from clusterkit.planning.environment import Wishes, firewall, refuse_overrides
 from clusterkit.planning.places import Home
 from clusterkit.planning.plan import Plan, Request, Timeouts
+from clusterkit.planning.roles import Role
 from clusterkit.planning.topology import Topology
 from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
+from clusterkit.probes.server_core import SERVER_CORE
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs.events import Event
@@ -52,6 +54,7 @@ class Order:
     timeout: float = 60.0
     template: Path | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    roles: Mapping[str, Role] | None = None
     attempts: Attempts = field(default_factory=Attempts)
     checkpoint_dir: str = ""
 
@@ -117,6 +120,7 @@ def prepare(
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
     facts = _facts(order, remotes, forks, cancel, tell, run_id)
     assigned, verdicts = _checked(order, run_id, facts)
+    _refuse_without_servers(order, facts)
     manifest = _manifest(order, root) if order.sync else None
     made, secrets = _plan(order, run_id, assigned.topology, facts, wishes, root)
     return Prepared(
@@ -142,6 +146,26 @@ def _refuse_containers(order: Order) -> None:
         )
 
 
+# A template of one's own may start another launcher, which need not have PaddlePaddle.
+_PADDLE_CHECKS = ("paddle", "same paddle", "libgomp", "image paddle")
+
+
+def _refuse_without_servers(order: Order, facts: Mapping[str, Facts]) -> None:
+    """Raise FleetError for hosts whose Paddle has no parameter servers; in an image nobody has looked."""
+    if not order.roles:
+        return
+    hint = "use a PaddlePaddle 2.4 to 2.6, whose wheels have them, or build yours with WITH_PSCORE=ON"
+    bad: dict[str, HostError] = {}
+    for settings in order.members:
+        found, python = facts[settings.alias].get(SERVER_CORE), facts[settings.alias].get(PYTHON)
+        if found is False and settings.container_runtime == "none":
+            version = python.paddle.version if python and python.paddle else ""
+            words = f"{settings.alias}: PaddlePaddle {version} was built without its parameter servers"
+            bad[settings.alias] = HostError(settings.alias, words, hint)
+    if bad:
+        raise FleetError(bad, "--run-mode ps, so nothing was started")
+
+
 def _checked(
     order: Order, run_id: str, facts: Mapping[str, Facts]
 ) -> tuple[topology.Arrangement, tuple[Verdict, ...]]:
@@ -155,11 +179,14 @@ def _checked(
             f"{run_id}/{order.attempts.first}" if order.attempts.first else run_id,
             nproc_per_node=order.nproc_per_node,
             devices=order.devices,
+            roles=order.roles,
         )
     except (TopologyError, HostError) as error:
         problem = error
     made = arranged.topology if arranged else None
     verdicts = steps.check(order.members, facts, made) if order.check else []
+    if order.template is not None and order.template.is_file():
+        verdicts = [verdict for verdict in verdicts if verdict.name not in _PADDLE_CHECKS]
     if steps.exit_code(verdicts):
         raise ChecksFailed([verdict for verdict in verdicts if steps.exit_code([verdict])])
     if problem is not None:
@@ -186,7 +213,8 @@ def _facts(
     waiting = [each.alias for each in order.members]
     # What a plan is made of, and what the checks read.
     read_by_checks = steps.probes(steps.chosen(steps.LAUNCH))
-    asked = tuple({probe.name: probe for probe in (*LAUNCH, *read_by_checks)}.values())
+    servers = (SERVER_CORE,) if order.roles else ()
+    asked = tuple({probe.name: probe for probe in (*LAUNCH, *read_by_checks, *servers)}.values())
 
     def done(alias: str) -> None:
         waiting.remove(alias)

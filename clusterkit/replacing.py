@@ -102,7 +102,7 @@ def plan_next(
     spares = list(reserve.spares)
     while len(spares) >= len(missing):
         chosen = dict(zip(missing, spares, strict=False))
-        order = replace(reserve.order, members=_with(reserve.order.members, chosen), attempts=begun)
+        order = replace(_with(reserve.order, chosen), attempts=begun)
         names = ", ".join(f"{spare.alias} in the place of {host}" for host, spare in chosen.items())
         _say(tell, record, f"attempt {attempt}: checking {names}")
         try:
@@ -148,13 +148,15 @@ def broken_gpus(
     return found
 
 
-def _with(members: Sequence[Settings], chosen: Mapping[str, Settings]) -> tuple[Settings, ...]:
-    """The members in their order, each one that is gone replaced."""
-    return tuple(chosen.get(member.alias, member) for member in members)
+def _with(order: Order, chosen: Mapping[str, Settings]) -> Order:
+    """The order with each host that is gone replaced, in its place and with its role."""
+    members = {each.alias: chosen.get(each.alias, each) for each in order.members}
+    roles = order.roles and {members[alias].alias: role for alias, role in order.roles.items()}
+    return replace(order, members=tuple(members.values()), roles=roles)
 
 
 def _refuse_other_ranks(before: Prepared, made: Prepared) -> None:
-    """Raise Unfit where the rank table would change."""
+    """Raise Unfit where the rank table would change. In parameter-server mode a spare takes over its role."""
     for old, new in zip(before.plan.nodes, made.plan.nodes, strict=True):
         if old.ranks != new.ranks:
             words = (

@@ -100,12 +100,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(folder: Path, *arguments: str) -> dict[int, str]:
+def launch(folder: Path, *arguments: str, example: Path = TRAIN) -> dict[int, str]:
     """Local rank → log, after Paddle's own launcher has run the example on two ranks."""
     master = f"127.0.0.1:{free_port()}"
     launcher = [sys.executable, "-m", "paddle.distributed.launch", "--master", master, "--nnodes", "1"]
     options = ["--rank", "0", "--host", "127.0.0.1", "--nproc_per_node", "2", "--log_dir", "logs"]
-    run([*launcher, *options, "--log_overwrite", "true", str(TRAIN), *arguments], folder)
+    run([*launcher, *options, "--log_overwrite", "true", str(example), *arguments], folder)
     return {rank: (folder / "logs" / f"workerlog.{rank}").read_text() for rank in (0, 1)}
 
 
@@ -119,3 +119,14 @@ def test_two_ranks_share_the_data_and_resume_together(tmp_path: Path) -> None:
     second = launch(tmp_path, "--steps", "5", "--log-every", "1")
     assert "rank 1/2 resumed from step 3\n" in second[1]
     assert [list(losses(log)) for log in second.values()] == [[4, 5], [4, 5]]
+
+
+def test_a_static_graph_averages_over_the_ranks(tmp_path: Path) -> None:
+    """Different data on each rank, equal weights on all: without the all-reduce they would differ."""
+    logs = launch(tmp_path, "--steps", "30", "--log-every", "10", example=TRAIN.with_name("static_graph.py"))
+    told = [losses(log.replace(f"rank {rank}/2", "rank 0/2")) for rank, log in logs.items()]
+    assert [list(each) for each in told] == [[1, 10, 20, 30]] * 2
+    assert told[0] != told[1], "both ranks trained on the same samples"
+    assert all(each[30] < each[1] / 100 for each in told)
+    weights = {re.findall(r"^rank ./2 weights (\S+)$", log, re.MULTILINE)[0] for log in logs.values()}
+    assert len(weights) == 1, weights

@@ -113,6 +113,8 @@ def test_plan_json() -> None:
         "node_rank": 1,
         "node_ip": "10.0.0.2",
         "ranks": [2],
+        "servers": [],
+        "server_endpoints": [],
         "world_size": 6,
         "nodes": [
             {"alias": "gpu01", "node_ip": "10.0.0.1", "ranks": [0, 1]},
@@ -123,6 +125,8 @@ def test_plan_json() -> None:
         "master_port": 29401,
         "port_window": [29400, 29410],
         "job_id": "r1",
+        "meets": True,
+        "rank_log": "workerlog.{local}",
         "workdir": "/home/u/.clusterkit/gpu02/code/proj-1a2b3c4d",
         "log_dir": "/home/u/.clusterkit/gpu02/runs/r1/logs",
         "timeouts": {"gate": 30, "join": 7, "node": 20, "grace": 9, "hang": 0},
@@ -205,8 +209,59 @@ def test_an_interpreter_that_looks_like_a_script_is_refused(python: str) -> None
 
 
 def test_an_old_paddle_on_one_host_stops_everything() -> None:
-    with pytest.raises(InputError, match=r"host gpu02: PaddlePaddle 2\.2\.2 cannot be launched"):
+    with pytest.raises(InputError, match=r"host gpu02: PaddlePaddle 1\.7\.2 cannot be launched"):
+        make(versions={"gpu02": "1.7.2"})
+
+
+def test_launchers_that_do_not_understand_each_other() -> None:
+    with pytest.raises(
+        InputError, match=r"host gpu02: PaddlePaddle 2\.2\.2 there and 3\.3\.1 on gpu01 cannot"
+    ):
         make(versions={"gpu02": "2.2.2"})
+
+
+GPU_NODES = tuple(
+    Node(f"gpu0{rank + 1}", rank, f"10.0.0.{rank + 1}", "eth1", (2 * rank, 2 * rank + 1), (0, 3), "python3")
+    for rank in range(2)
+)
+
+
+def of_version(version: str, nodes: tuple[Node, ...] = GPU_NODES) -> plan.Plan:
+    topology = replace(TOPOLOGY, nodes=nodes, launcher_ports=LAUNCHER_PORTS[: len(nodes)])
+    return make(topology, versions={node.alias: version for node in nodes})
+
+
+@pytest.mark.parametrize("version", ["1.8.5", "2.0.2", "2.1.3", "2.2.2", "2.3.2"])
+def test_launchers_that_start_everything_with_python_get_the_agent_itself(version: str) -> None:
+    """They run `python -u SCRIPT` whatever SCRIPT is: with the interpreter there, Python would run Python."""
+    command = of_version(version).nodes[0].command
+    run = "/home/u/.clusterkit/gpu01/runs/r1"
+    entry = command[command.index("--log_dir") + 2 :]
+    assert entry == (f"{run}/agent.pyz", "rank", run, *("tools/train.py", "-c", "a b.yml", "--x=it's"))
+
+
+def test_an_older_launcher_has_its_port_in_the_environment_and_no_master() -> None:
+    made = of_version("2.2.2")
+    assert made.as_json()["master"] == "10.0.0.1:29402"
+    for node in made.nodes:
+        assert "export FLAGS_START_PORT=29402" in node.files["node.sh"]
+        assert node.environment.set["FLAGS_START_PORT"] == "29402"
+        assert json.loads(node.files["plan.json"])["meets"] is False
+
+
+def test_the_log_of_a_rank_is_named_as_the_launcher_names_it() -> None:
+    assert [of_version(version).nodes[0].rank_log for version in ("1.8.5", "2.3.2", "3.3.1")] == [
+        "workerlog.{local}",
+        "r1.*.{local}.log",
+        "workerlog.{local}",
+    ]
+
+
+def test_what_a_version_cannot_do_is_refused_with_the_reason() -> None:
+    unequal = (GPU_NODES[0], replace(GPU_NODES[1], ranks=(2,), devices=(0,)))
+    with pytest.raises(InputError, match=r"2\.2\.2 cannot start unequal numbers .*\(gpu01 2, gpu02 1\)"):
+        of_version("2.2.2", unequal)
+    assert of_version("2.3.2", unequal).topology.world_size == 3
 
 
 def test_different_versions_are_a_warning() -> None:

@@ -50,7 +50,19 @@ def launch(
     keep_proxy: Annotated[
         bool, typer.Option("--keep-proxy", help="Keep proxies for the script, with all nodes in NO_PROXY.")
     ] = False,
-    run_mode: Annotated[str, typer.Option("--run-mode", metavar="MODE", help="`collective`.")] = "collective",
+    run_mode: Annotated[
+        str, typer.Option("--run-mode", metavar="MODE", help="`collective` or `ps`.")
+    ] = "collective",
+    servers: Annotated[
+        int | None,
+        typer.Option("--servers", min=1, metavar="N", help="With `--run-mode ps`: servers of the whole job."),
+    ] = None,
+    trainers: Annotated[
+        int | None,
+        typer.Option(
+            "--trainers", min=1, metavar="N", help="With `--run-mode ps`: trainers of the whole job."
+        ),
+    ] = None,
     limit: Limit = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once all nodes have started.")
@@ -74,8 +86,10 @@ def launch(
         bool, typer.Option("--preflight/--no-preflight", help="Check the hosts before anything is sent.")
     ] = True,
     template: Annotated[
-        Path | None,
-        typer.Option("--template", metavar="FILE", help="Your own template of the node's script."),
+        str | None,
+        typer.Option(
+            "--template", metavar="FILE", help="Another template of each node's script, or `torchrun`."
+        ),
     ] = None,
     join_timeout: Annotated[
         float, typer.Option("--join-timeout", min=1, metavar="SECONDS", help="Until all ranks have started.")
@@ -129,16 +143,18 @@ def launch(
     from clusterkit.prepare import Order
     from clusterkit.report.terminal import Words
 
-    launching.refuse_confusion(inventory, script, run_mode)
+    launching.refuse_confusion(inventory, script, run_mode, servers, trainers)
     words = Words(quiet=quiet or as_json)
     arguments = tuple(context.meta[PASSED_ON])
     ours = {name for parameter in context.command.params for name in parameter.opts}
     if note := launching.misplaced(ours, arguments, script):
         words.say(note, "yellow")
     chosen = members(inventory, limit, words)
+    roles = launching.roles(chosen, servers, trainers, nproc_per_node) if run_mode == "ps" else None
+    taking_part = [each for each in chosen.settings if roles is None or each.alias in roles]
     order = Order(
         inventory=chosen.inventory.path.resolve(),
-        members=chosen.settings,
+        members=tuple(taking_part),
         script=script,
         arguments=arguments,
         cwd=Path.cwd(),
@@ -151,7 +167,8 @@ def launch(
         sync_limit_bytes=sync_limit * 1_000_000,
         check=preflight,
         timeout=timeout,
-        template=template,
+        template=launching.template_file(template, chosen.inventory.path),
+        roles=roles,
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace, hang=hang_timeout),
         attempts=Attempts(max_restarts, on_hang=launching.on_hang(on_hang, hang_timeout)),
         checkpoint_dir=checkpoint_dir,

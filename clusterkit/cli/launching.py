@@ -8,12 +8,16 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from clusterkit.cli.session import Access, remotes_of, site_tables
+from clusterkit import inventory as inventories
+from clusterkit.cli.session import Access, Members, remotes_of, site_tables
 from clusterkit.errors import InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
+from clusterkit.planning import templating
 from clusterkit.planning.attempts import ON_HANG
+from clusterkit.planning.plan import TEMPLATE
+from clusterkit.planning.roles import SERVERS, TRAINERS, Role, Wanted, share_out
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.replacing import Reserve
@@ -26,15 +30,35 @@ from clusterkit.runs.record import RunStore, state_directory
 from clusterkit.steps import Verdict
 
 
-def refuse_confusion(inventory: str, script: str, run_mode: str) -> None:
+def refuse_confusion(
+    inventory: str, script: str, run_mode: str, servers: int | None, trainers: int | None
+) -> None:
     """Raise InputError where the words are certainly in the wrong place."""
     if inventory.endswith((".py", ".sh")):
         raise InputError(
             f"{inventory} looks like a script, and it stands where the inventory belongs",
             f"write: clusterkit launch inventory.ini {inventory}",
         )
-    if run_mode != "collective":
-        raise InputError(f"--run-mode {run_mode}: only `collective` is there yet", "leave --run-mode out")
+    if run_mode not in ("collective", "ps"):
+        raise InputError(f"--run-mode {run_mode}: there is no such mode", "write `collective` or `ps`")
+    if run_mode != "ps" and (servers or trainers):
+        option = "--servers" if servers else "--trainers"
+        raise InputError(f"{option} is for parameter-server mode", "add --run-mode ps")
+
+
+def roles(
+    chosen: Members, servers: int | None, trainers: int | None, nproc_per_node: int | None
+) -> dict[str, Role]:
+    """What each host does in parameter-server mode; one that does nothing is not in it. Raises InputError."""
+
+    def group(name: str) -> set[str] | None:
+        if name not in chosen.inventory.groups:
+            return None
+        return {host.name for host in inventories.select(chosen.inventory, name)}
+
+    counts = {each.alias: nproc_per_node or each.nproc_per_node or 1 for each in chosen.settings}
+    wanted = Wanted(servers, trainers, group(SERVERS), group(TRAINERS), counts)
+    return share_out([each.alias for each in chosen.settings], wanted)
 
 
 def misplaced(ours: Collection[str], arguments: Sequence[str], script: str) -> str:
@@ -60,6 +84,24 @@ def device_list(devices: str | None) -> tuple[int, ...] | None:
     if not all(part.strip().isdecimal() for part in parts):
         raise InputError(f"--devices {devices}: not a list of device numbers", "write `all`, or `0,1,2,3`")
     return tuple(int(part) for part in parts)
+
+
+def template_file(given: str | None, inventory: Path) -> Path | None:
+    """The file that `--template` names, ours by its short name too; else the folder beside the inventory.
+
+    None where neither is there, and our own template is meant. Raises InputError for a name of nothing.
+    """
+    if given is None:
+        beside = inventory.resolve().parent / "templates"
+        return beside if (beside / TEMPLATE).is_file() and beside != templating.folder() else None
+    ours = {path.name.partition(".")[0]: path for path in templating.folder().glob("*.j2")}
+    found = Path(given) if Path(given).is_file() else ours.get(given)
+    if found is None:
+        raise InputError(
+            f"--template {given}: there is no such file",
+            f"give the path of a template, or one of ours: {', '.join(sorted(ours))}",
+        )
+    return found
 
 
 class Starter:

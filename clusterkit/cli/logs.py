@@ -15,6 +15,12 @@ def logs(
         str | None,
         typer.Option("--rank", metavar="RANKS", help="`3`, `0,2-5` or `all` (default), by global number."),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", metavar="SERVERS", help="Parameter servers by number, as --rank for trainers."
+        ),
+    ] = None,
     node: Annotated[
         list[str] | None, typer.Option("--node", metavar="HOST", help="Only this host's ranks.")
     ] = None,
@@ -59,7 +65,7 @@ def logs(
             "--json and --output do not go together", "--output prints the paths of the files, one a line"
         )
     store, record = recorded_run(run, inventory)
-    ranks = choose(record, rank, node or [])
+    ranks = choose(record, rank, node or [], server)
     if not ranks:
         raise NotFound(
             "no rank is selected",

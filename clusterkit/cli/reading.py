@@ -15,6 +15,7 @@ from clusterkit.report.launch import restart_line, show_line
 from clusterkit.report.status import size
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import Words, write_bytes, write_pieces
+from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.gathered import LONGEST_LINE, tail_offset
 from clusterkit.runs.record import ENDED, RunRecord, RunStore
@@ -148,7 +149,8 @@ class Reader:
         for rank in self._ranks:
             if self._record.node_of(rank).host == host and self._gathered(rank):
                 self._words.say(
-                    f"rank {rank} on {host}: this is what was gathered before ({self._amount(rank)})",
+                    f"{processes.words(rank)} on {host}: this is what was gathered before "
+                    f"({self._amount(rank)})",
                     "yellow",
                 )
                 self._copy(rank, lines)
@@ -171,10 +173,10 @@ class Reader:
                 write_pieces(iter(lambda: file.read(_PIECE), b""))
                 return
             host = self._record.node_of(rank).host
+            whose = {**processes.keys(rank), "host": host, "attempt": self._attempt}
             # A line without an end must not fill the memory.
             for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                data = {"rank": rank, "host": host, "attempt": self._attempt}
-                self._line({**data, "bytes": line.removesuffix(b"\n")})
+                self._line({**whose, "bytes": line.removesuffix(b"\n")})
 
     def _gathered(self, rank: int) -> int:
         """How many bytes of a rank's log are here."""
@@ -189,7 +191,7 @@ class Reader:
         host = self._record.node_of(rank).host
         why = watch.observed[host].error if watch else "not asked"
         self._say(
-            f"rank {rank} on {host}: this is what was gathered before ({self._amount(rank)}), "
+            f"{processes.words(rank)} on {host}: this is what was gathered before ({self._amount(rank)}), "
             f"the host does not answer: {why}"
         )
 

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import control, record
+from . import control, ranks, record
 from .attempt_log import AttemptLog
 from .files import RunFiles
 from .plan import Plan
@@ -189,9 +189,12 @@ class Attachment:
 
         if name == "launcher":
             add(lambda _files, plan: plan.launcher_log)
+        elif name.startswith("server-") and int(name[7:]) in self._plan.servers:
+            place = len(self._plan.ranks) + self._plan.servers.index(int(name[7:]))
+            add(lambda files, plan: ranks.find_log(plan, files, place))
         elif name.isdigit() and int(name) in self._plan.ranks:
             local = self._plan.ranks.index(int(name))
-            add(lambda _files, plan: plan.log(local))
+            add(lambda files, plan: ranks.find_log(plan, files, local))
         else:
             words = "there is no log %r on %s: it has the ranks %s" % (
                 name,

@@ -26,7 +26,8 @@ class AttemptLog:
         self._log = self._open(wanted)
 
     def _open(self, wanted: Dict[str, Any]) -> Log:
-        return Log(self._path(*attempts.of(self._files, self._plan, self.attempt)), wanted)
+        files, plan = attempts.of(self._files, self._plan, self.attempt)
+        return Log(lambda: self._path(files, plan), wanted)
 
     def read(self, newest: int) -> Optional[Piece]:
         """The next bytes; None if there are none now. `newest`: the attempt up to which to read."""

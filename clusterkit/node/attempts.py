@@ -4,6 +4,7 @@ import os
 from typing import Any, Dict, Optional, Tuple
 
 from .files import RunFiles, read_json, write_json
+from .master import free_port
 from .plan import Plan, Restarts
 
 # What a script ends with when it was called in a wrong way, cannot be run, or is not there (argparse, sh(1)).
@@ -45,15 +46,32 @@ def node_script(text: str, base: Plan, plan: Plan) -> str:
     `text` may come from a template of the user's. The three are unmistakable in it: a path with the run's
     id in it, our own variable, and the address with its port.
     """
-    master = base.nodes[0].node_ip
     changes = (
         (_tail(base.log_dir), _tail(base.log_dir, plan.attempt)),
         ("CLUSTERKIT_ATTEMPT=0", "CLUSTERKIT_ATTEMPT=%d" % plan.attempt),
-        ("%s:%d" % (master, base.master_port), "%s:%d" % (master, plan.master_port)),
+        (_master(base), _master(plan)),
     )
     for old, new in changes:
         text = text.replace(old, new)
     return text
+
+
+def master_port(files: RunFiles, plan: Plan) -> int:
+    """The port at which the launchers of another attempt meet: another one where the planned one is taken.
+
+    It stays where node.sh does not name it as `IP:PORT`: launchers before 2.3, parameter servers and some
+    templates are told other ports, on every node, which nothing of this run holds any more either.
+    """
+    try:
+        with open(files.first_script, encoding="utf-8") as file:
+            may_change = _master(plan) in file.read()
+    except (OSError, UnicodeDecodeError):
+        may_change = False
+    return free_port(plan) if may_change else plan.master_port
+
+
+def _master(plan: Plan) -> str:
+    return "%s:%d" % (plan.nodes[0].node_ip, plan.master_port)
 
 
 def _tail(log_dir: str, attempt: int = 0) -> str:
@@ -64,14 +82,14 @@ def _tail(log_dir: str, attempt: int = 0) -> str:
 
 
 def is_worth(cause: Optional[Dict[str, Any]]) -> bool:
-    """True if the job may succeed when it is started again: a rank or a launcher failed while it ran.
+    """True if the job may succeed when it is started again: a rank, a server or a launcher failed as it ran.
 
     A person's stop, a script that is not there or was called in a wrong way, and a world that cannot be
     formed would only repeat themselves. A node that was lost has stopped by itself, for good.
     """
-    if cause is None or cause["kind"] not in ("rank", "launcher", "hang"):
+    if cause is None or cause["kind"] not in ("rank", "server", "launcher", "hang"):
         return False
-    return not (cause["kind"] == "rank" and cause["exit_code"] in USAGE_ERRORS)
+    return not (cause["kind"] in ("rank", "server") and cause["exit_code"] in USAGE_ERRORS)
 
 
 def wait_before(restarts: Restarts, attempt: int) -> float:

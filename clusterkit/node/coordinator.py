@@ -21,11 +21,14 @@ _MOST_UNPROVEN = 64
 def significant(state: Dict[str, Any]) -> str:
     """A state without what changes all the time: two equal ones need not be told twice."""
     kept = {key: value for key, value in state.items() if key not in _VOLATILE}
-    kept["ranks"] = [{key: value for key, value in rank.items() if key != "bytes"} for rank in state["ranks"]]
+    for name in ("ranks", "servers"):
+        kept[name] = [
+            {key: value for key, value in each.items() if key != "bytes"} for each in state.get(name, [])
+        ]
     return json.dumps(kept, sort_keys=True)
 
 
-_VOLATILE = ("heard_s", "clock_offset_s", "clock_error_s", "peers", "ranks")
+_VOLATILE = ("heard_s", "clock_offset_s", "clock_error_s", "peers", "ranks", "servers")
 
 
 class _Caller:

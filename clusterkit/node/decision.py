@@ -219,6 +219,9 @@ class Decider:
         if all(view.phase == "ended" for view in views):
             self._phase, self._outcome, self._hang = "done", "succeeded", None
             return
+        if _only_servers_run(views):
+            self._finish(clock)
+            return
         self._look_for_hang(now, clock, views)
         missing = _missing(views)
         if missing and now - self._started > self._timeouts.join:
@@ -246,7 +249,9 @@ class Decider:
         lost = [view for view in views if view.phase != "ended" and self._is_silent(view, now)]
         if len(ended) + len(lost) < len(views):
             return
-        assert self._trigger is not None
+        if self._trigger is None:
+            self._phase = "done"
+            return
         found = rootcause.failures([view.state for view in views if view.state])
         gone = self._gone([view for view in lost if view.heard_at is not None], views, now, clock)
         trigger = self._trigger
@@ -317,6 +322,13 @@ class Decider:
         self._grace = self._timeouts.grace if grace is None else grace
         self._stopped_at = clock
 
+    def _finish(self, clock: float) -> None:
+        """Every trainer has ended well: parameter servers do not end by themselves, so we end them."""
+        self._phase, self._outcome = "stop", "succeeded"
+        self._cause = self._trigger = self._hang = None
+        self._grace = self._timeouts.grace
+        self._stopped_at = clock
+
     # Silence.
 
     def _is_silent(self, view: View, now: float) -> bool:
@@ -358,7 +370,17 @@ def _names(views: Sequence[View]) -> str:
 def _all_started(view: View) -> bool:
     if not view.state:
         return False
-    return all(rank["started_at"] is not None for rank in view.state["ranks"])
+    processes = view.state["ranks"] + view.state.get("servers", [])
+    return all(process["started_at"] is not None for process in processes)
+
+
+def _only_servers_run(views: Sequence[View]) -> bool:
+    """True once every trainer of a job with parameter servers has ended with 0."""
+    states = [view.state for view in views if view.state]
+    if len(states) < len(views) or not any(state.get("servers") for state in states):
+        return False
+    ranks = [rank for state in states for rank in state["ranks"]]
+    return all(rank["ended_at"] is not None and rank["exit_code"] == 0 for rank in ranks)
 
 
 def _missing(views: Sequence[View]) -> List[View]:

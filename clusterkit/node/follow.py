@@ -1,7 +1,7 @@
 """Reading logs while they grow: exact bytes, from any offset or the last lines on, piece by piece."""
 
 import os
-from typing import IO, Any, Dict, NamedTuple, Optional
+from typing import IO, Any, Callable, Dict, NamedTuple, Optional
 
 PIECE = 256 * 1024
 _BLOCK = 64 * 1024
@@ -16,9 +16,9 @@ class Piece(NamedTuple):
 
 
 class Log:
-    """One followed log file; it may not exist yet."""
+    """One followed log file; it may not exist yet, and `path` says anew each time where it would be."""
 
-    def __init__(self, path: str, wanted: Dict[str, Any]) -> None:
+    def __init__(self, path: Callable[[], str], wanted: Dict[str, Any]) -> None:
         """`wanted` is `{"offset": N}` or `{"tail": LINES}`."""
         self._path = path
         self._tail: Optional[int] = int(wanted["tail"]) if "tail" in wanted else None
@@ -27,7 +27,7 @@ class Log:
     def read(self, limit: int = PIECE) -> Optional[Piece]:
         """The next bytes, at most `limit`; None if there are none now."""
         try:
-            with open(self._path, "rb") as file:
+            with open(self._path(), "rb") as file:
                 return self._read(file, limit)
         except FileNotFoundError:
             # Whatever is written from now on is new.

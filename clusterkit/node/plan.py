@@ -44,13 +44,20 @@ class Member(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute."""
+    """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute.
+
+    `rank_log` is what the launcher calls a rank's log, with `{local}` in it. `meets` says that the launchers
+    of all nodes meet at node 0's master port before they start ranks. `servers` are the numbers of this
+    node's parameter servers, in the order in which the launcher starts them; their local ranks come last.
+    """
 
     run_id: str
     alias: str
     node_rank: int
     node_ip: str
     ranks: List[int]
+    servers: List[int]
+    server_endpoints: List[str]
     world_size: int
     nodes: List[Member]
     channel_port: int
@@ -59,6 +66,8 @@ class Plan(NamedTuple):
     port_window: Tuple[int, int]
     workdir: str
     log_dir: str
+    rank_log: str
+    meets: bool
     keep_environment: List[str]
     timeouts: Timeouts
     # The attempt that the supervisor begins with, and how those before it ended.
@@ -69,8 +78,15 @@ class Plan(NamedTuple):
     on_hang: str = "report"
 
     def log(self, local_rank: int) -> str:
-        """The file in which Paddle's launcher keeps this local rank's output."""
-        return os.path.join(self.log_dir, "workerlog.%d" % local_rank)
+        """The file in which the launcher will keep this local rank's output; `*` is what only it knows."""
+        if local_rank >= len(self.ranks):
+            return os.path.join(self.log_dir, "serverlog.%d" % (local_rank - len(self.ranks)))
+        return os.path.join(self.log_dir, self.rank_log.replace("{local}", str(local_rank)))
+
+    @property
+    def processes(self) -> int:
+        """How many ranks and servers this node has."""
+        return len(self.ranks) + len(self.servers)
 
     @property
     def launcher_log(self) -> str:
@@ -110,6 +126,8 @@ def parse(raw: Dict[str, Any]) -> Plan:
         node_rank=int(raw["node_rank"]),
         node_ip=raw["node_ip"],
         ranks=[int(rank) for rank in raw["ranks"]],
+        servers=[int(number) for number in raw.get("servers", [])],
+        server_endpoints=list(raw.get("server_endpoints", [])),
         world_size=int(raw["world_size"]),
         nodes=nodes,
         channel_port=int(raw["channel_port"]),
@@ -118,6 +136,8 @@ def parse(raw: Dict[str, Any]) -> Plan:
         port_window=(int(window[0]), int(window[1])),
         workdir=expanded(raw["workdir"]),
         log_dir=expanded(raw["log_dir"]),
+        rank_log=raw.get("rank_log", "workerlog.{local}"),
+        meets=bool(raw.get("meets", True)),
         keep_environment=list(raw["keep_environment"]),
         timeouts=limits,
         attempt=int(raw.get("attempt", 0)),

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -22,20 +23,52 @@ class WrongWorld(Exception):
     """The launcher formed another world than the planned one."""
 
 
-def local_rank(environ: Dict[str, str]) -> int:
-    """The local rank that Paddle's launcher gave this process; 0 if it gave none."""
-    for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK"):
+def local_rank(environ: Dict[str, str], plan: Plan) -> int:
+    """The local rank that the launcher gave this process; one of 1.8 gives the global rank alone. Else 0.
+
+    Servers come after the trainers.
+    """
+    if is_server(environ):
+        number = server_number(environ, plan)
+        return len(plan.ranks) + (plan.servers.index(number) if number in plan.servers else 0)
+    for name in ("PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_RANK", "LOCAL_RANK"):
         if environ.get(name, "").isdigit():
             return int(environ[name])
-    return 0
+    _, rank = world(environ)
+    return plan.ranks.index(int(rank)) if rank.isdigit() and int(rank) in plan.ranks else 0
+
+
+def is_server(environ: Dict[str, str]) -> bool:
+    """True for a parameter server."""
+    return environ.get("TRAINING_ROLE") == "PSERVER"
+
+
+def server_number(environ: Dict[str, str], plan: Plan) -> int:
+    """The number of the server that this process is told to be; -1 if the plan has none there."""
+    endpoint = "%s:%s" % (environ.get("POD_IP"), environ.get("PADDLE_PORT"))
+    return plan.server_endpoints.index(endpoint) if endpoint in plan.server_endpoints else -1
+
+
+def world(environ: Dict[str, str]) -> Tuple[str, str]:
+    """World size and global rank as the launcher gave them: Paddle's names, else those of torchrun."""
+    if "PADDLE_TRAINERS_NUM" in environ or "PADDLE_TRAINER_ID" in environ:
+        return environ.get("PADDLE_TRAINERS_NUM", ""), environ.get("PADDLE_TRAINER_ID", "")
+    return environ.get("WORLD_SIZE", ""), environ.get("RANK", "")
 
 
 def check_world(plan: Plan, environ: Dict[str, str]) -> None:
     """Raises WrongWorld if this process is not the rank that the plan says, of as many as it says."""
-    local = local_rank(environ)
-    size, rank = environ.get("PADDLE_TRAINERS_NUM"), environ.get("PADDLE_TRAINER_ID")
+    local = local_rank(environ, plan)
+    size, rank = world(environ)
+    told = environ.get("PADDLE_PSERVERS_IP_PORT_LIST", "")
+    if (plan.server_endpoints or told) and told != ",".join(plan.server_endpoints):
+        raise WrongWorld("the launcher formed a world with the servers %s" % (told or "none"))
     if size != str(plan.world_size):
         raise WrongWorld("the launcher formed a world of %s ranks, planned are %d" % (size, plan.world_size))
+    if is_server(environ):
+        if server_number(environ, plan) not in plan.servers:
+            raise WrongWorld("the launcher started a server that is not planned here")
+        return
     if not 0 <= local < len(plan.ranks):
         raise WrongWorld(
             "the launcher started local rank %d, planned are %d ranks" % (local, len(plan.ranks))
@@ -61,7 +94,12 @@ class Record:
             "exit_code": None,
             "signal": None,
             "failure": None,
+            "log": None,
         }
+
+    def writes(self, log: Optional[str]) -> None:
+        """The record will say which file in the log directory holds this rank's output."""
+        self._values["log"] = log
 
     def reserve(self) -> None:
         """The record has its room on the disk. Raises OSError."""
@@ -95,7 +133,9 @@ def run(run_dir: str, command: List[str]) -> int:
         files, plan = attempts.current(*open_run(run_dir))
     except PlanError as error:
         return _refuse(str(error), 1)
-    record = Record(files, local_rank(environ))
+    local = local_rank(environ, plan)
+    record = Record(files, local)
+    record.writes(log_of_this_process(plan, local))
     try:
         make_private_directory(files.ranks)
         record.reserve()
@@ -110,8 +150,30 @@ def run(run_dir: str, command: List[str]) -> int:
         return _refuse("%s; the script was not started" % error, 1)
     environ.update(read_json(files.secrets) or {})
     environ["CLUSTERKIT_ATTEMPT"] = str(plan.attempt)
-    stacks.arrange(files, local_rank(environ), environ)
+    stacks.arrange(files, local, environ)
     return _supervised(record, _script(command), environ)
+
+
+def log_of_this_process(plan: Plan, local: int) -> Optional[str]:
+    """The name in the log directory of the file that our output goes to; None if it does not go there.
+
+    Output that the launcher keeps in no file goes to the planned one from now on: what is said to nobody
+    (the launcher's own stdout leads nowhere) is lost.
+    """
+    folder = os.path.realpath(plan.log_dir)
+    try:
+        path = os.readlink("/proc/self/fd/1")
+        if stat.S_ISREG(os.fstat(1).st_mode) and path.startswith(folder + "/"):
+            return os.path.relpath(path, folder)
+        if os.fstat(1).st_rdev != os.stat(os.devnull).st_rdev:
+            return None  # A person's terminal or pipe.
+        log = os.open(plan.log(local), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError:
+        return None
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    return os.path.basename(plan.log(local))
 
 
 def _refuse(message: str, code: int) -> int:

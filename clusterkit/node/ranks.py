@@ -15,6 +15,21 @@ _ROOM = 16384
 _SIGKILL = 9
 
 
+def log_path(plan: Plan, local: int, record: Dict[str, Any]) -> str:
+    """Where a rank's log is: as its own record says, else where the launcher is expected to write it."""
+    own = record.get("log")
+    return os.path.join(plan.log_dir, own) if own else plan.log(local)
+
+
+def find_log(plan: Plan, files: RunFiles, local: int) -> str:
+    """`log_path` for whoever has no record yet."""
+    expected = plan.log(local)
+    if os.path.exists(expected):
+        return expected
+    record = read_json(files.rank(local))
+    return log_path(plan, local, record if isinstance(record, dict) else {})
+
+
 class Ranks:
     """Reads the rank records that changed; `states` is what the node's state says about its ranks."""
 
@@ -28,24 +43,24 @@ class Ranks:
 
     def look(self) -> None:
         """Read what has changed since the last look."""
-        for local in range(len(self._plan.ranks)):
+        for local in range(self._plan.processes):
             self._read(local)
             self._notice_killed_entry(local)
 
     @property
     def all_started(self) -> bool:
-        """Every rank of the plan has started its script."""
-        return all(state["started_at"] is not None for state in self.states())
+        """Every rank and server of the plan has started its script."""
+        return all(state["started_at"] is not None for state in self._all())
 
     @property
     def all_ended(self) -> bool:
-        """Every rank of the plan has started and ended."""
-        return all(state["ended_at"] is not None for state in self.states())
+        """Every rank and server of the plan has started and ended."""
+        return all(state["ended_at"] is not None for state in self._all())
 
     @property
     def none_runs(self) -> bool:
-        """No rank's script runs: each has ended, or was never started."""
-        return all(state["started_at"] is None or state["ended_at"] is not None for state in self.states())
+        """No script runs: each has ended, or was never started."""
+        return all(state["started_at"] is None or state["ended_at"] is not None for state in self._all())
 
     def running(self) -> List[int]:
         """The pids of the scripts that run."""
@@ -56,28 +71,42 @@ class Ranks:
         ]
 
     def failure(self) -> Optional[Dict[str, Any]]:
-        """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
-        failed = [state for state in self.states() if _has_failed(state)]
+        """The first failure of a rank or a server: a wrong world before anything else, then the earliest."""
+        failed = [state for state in self._all() if _has_failed(state)]
         if not failed:
             return None
         first = min(failed, key=lambda state: (not state["refused"], state["ended_at"]))
-        return {
-            "kind": first["refused"]["kind"] if first["refused"] else "rank",
-            "rank": first["rank"],
+        found = {
+            "kind": "server" if "server" in first else "rank",
+            "rank": first.get("rank"),
             "exit_code": first["exit_code"],
             "signal": first["signal"],
             "at": first["ended_at"],
-            "detail": first["refused"]["detail"] if first["refused"] else "",
+            "detail": "",
         }
+        if "server" in first:
+            found.update(server=first["server"], detail=first["tail"].strip().rpartition("\n")[2][:300])
+        if first["refused"]:
+            found.update(kind=first["refused"]["kind"], detail=first["refused"]["detail"])
+        return found
 
     def states(self) -> List[Dict[str, Any]]:
         """One dict a rank, in the order of local ranks."""
-        return [self._state(local) for local in range(len(self._plan.ranks))]
+        return [dict(self._state(local), rank=rank) for local, rank in enumerate(self._plan.ranks)]
+
+    def servers(self) -> List[Dict[str, Any]]:
+        """One dict a parameter server, as for ranks but with `server` in the place of `rank`."""
+        first = len(self._plan.ranks)
+        return [
+            dict(self._state(first + place), server=number) for place, number in enumerate(self._plan.servers)
+        ]
+
+    def _all(self) -> List[Dict[str, Any]]:
+        return self.states() + self.servers()
 
     def _state(self, local: int) -> Dict[str, Any]:
         record = self._records.get(local, {})
         return {
-            "rank": self._plan.ranks[local],
             "local_rank": local,
             "pid": record.get("child") or record.get("pid"),
             "started_at": record.get("started_at"),
@@ -85,8 +114,8 @@ class Ranks:
             "exit_code": record.get("exit_code"),
             "signal": record.get("signal"),
             "refused": record.get("failure"),
-            "log": self._plan.log(local),
-            "bytes": size_of(self._plan.log(local)),
+            "log": log_path(self._plan, local, record),
+            "bytes": size_of(log_path(self._plan, local, record)),
             "tail": self._tails.get(local, ""),
         }
 
@@ -125,7 +154,8 @@ class Ranks:
     def _keep_tail(self, local: int) -> None:
         if _has_failed(self._state(local)):
             note = _full_disk(self._plan.log_dir)
-            end = last_bytes(self._plan.log(local), TAIL - len(note.encode("utf-8")))
+            path = log_path(self._plan, local, self._records.get(local, {}))
+            end = last_bytes(path, TAIL - len(note.encode("utf-8")))
             self._tails[local] = end.decode("utf-8", "replace") + note
 
 

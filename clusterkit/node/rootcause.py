@@ -87,7 +87,9 @@ def _offset(state: State) -> float:
 
 
 def _cause(kind: str, state: State, at: float, detail: str, ended: Dict[str, Any]) -> Cause:
+    server = {"server": ended["server"]} if ended.get("server") is not None else {}
     return {
+        **server,
         "kind": kind,
         "node_rank": state["node_rank"],
         "alias": state["alias"],
@@ -125,7 +127,7 @@ def root_cause(trigger: Cause, found: Sequence[Failed], lost: Sequence[Lost], st
     corrected end decides, followers left out: ranks that were ended by our stop or by their own
     launcher after another rank, and ranks that complain about a lost peer while something else failed.
     """
-    if trigger["kind"] not in ("rank", "launcher", "lost"):
+    if trigger["kind"] not in ("rank", "server", "launcher", "lost"):
         return trigger
     if trigger["kind"] == "lost":
         found = [failed for failed in found if failed.at <= stopped_at]

@@ -17,7 +17,7 @@ from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, remove, write_json
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
-from .master import MasterQuery, MasterReach, free_port
+from .master import MasterQuery, MasterReach
 from .peer import Peer
 from .plan import Plan
 
@@ -76,7 +76,7 @@ class Supervisor:
             plan.restarts,
             plan.attempt,
             plan.history,
-            lambda: free_port(plan),
+            lambda: attempts.master_port(files, plan),
             plan.on_hang,
         )
         self._control = ControlServer(plan, self._selector, self.state, self._command)
@@ -169,7 +169,7 @@ class Supervisor:
         if isinstance(self._link, Peer):
             self._link.step(now)
             self._decision = self._as_peer(self._link, now)
-            if self._life.state == "starting":
+            if self._life.state == "starting" and self._plan.meets:
                 self._reach.step(now)
             else:
                 self._reach.close()
@@ -178,7 +178,7 @@ class Supervisor:
             if self._link is not None:
                 self._link.drop_silent(now)
                 self._link.decide(self._decision)
-            if self._decision["phase"] == "start":
+            if self._decision["phase"] == "start" and self._plan.meets:
                 self._master.step(now)
 
     def _views(self, now: float) -> List[deciding.View]:
@@ -204,7 +204,7 @@ class Supervisor:
                 self._life.fail("channel", "node 0 could not be reached: %s" % link.problem)
             return self._go_alone(deciding.cause("gate", words), None)
         if told["phase"] not in ("gate", "done") and silence > self._plan.timeouts.node:
-            if told["phase"] == "stop":
+            if told["phase"] == "stop" and told["cause"]:
                 return self._go_alone(told["cause"], told["grace"])
             words = "node 0 was not heard for %g s" % self._plan.timeouts.node
             first = self._plan.nodes[0].alias
@@ -308,6 +308,7 @@ class Supervisor:
             "ended_at": life.ended_at,
             "launcher_exit": life.launcher.exit,
             "ranks": life.ranks.states(),
+            "servers": life.ranks.servers(),
             "failure": life.failure or self._not_connected(),
             "master_problem": self._reach.problem,
             "stop_wanted": self._stop_wanted,

@@ -6,16 +6,16 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import places, planned
+from clusterkit.planning import dialects, places, planned
 from clusterkit.planning.attempts import Attempts
-from clusterkit.planning.dialects import Call, for_version
+from clusterkit.planning.dialects import Call, Dialect
 from clusterkit.planning.environment import Environment
 from clusterkit.planning.places import Home
 from clusterkit.planning.templating import render
@@ -62,8 +62,10 @@ class NodePlan:
     workdir: str
     log_dir: str
     paddle_version: str
+    dialect: Dialect
     environment: Environment
     command: tuple[str, ...]
+    job_id: str
     files: Mapping[str, str] = field(repr=False)
 
     @property
@@ -87,13 +89,28 @@ class NodePlan:
         return self.node.ranks
 
     @property
+    def rank_log(self) -> str:
+        """A rank's log in `log_dir`, with `{local}` in its name; `*` is what only the launcher knows."""
+        return self.dialect.worker_log.replace("{job}", self.job_id)
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The numbers of its parameter servers."""
+        return self.node.servers
+
+    @property
     def python(self) -> str:
         """The interpreter of the agent, the launcher and the ranks."""
         return self.node.python
 
     @property
     def command_text(self) -> str:
-        """The launcher's command as a shell takes it, working directory included."""
+        """The launcher's command as a shell takes it, working directory included.
+
+        Where only a template knows it, the script that the template made.
+        """
+        if not self.command:
+            return f"exec sh {shlex.quote(posixpath.join(self.run_dir, 'node.sh'))}"
         return f"cd {shlex.quote(self.workdir)} && exec {shlex.join(self.command)}"
 
 
@@ -116,6 +133,13 @@ class Plan:
     def args(self) -> tuple[str, ...]:
         """The script's own arguments."""
         return self.request.arguments
+
+    @property
+    def master(self) -> str:
+        """Where the launchers meet, `IP:PORT`; before 2.3 they do not, and it is where rank 0 listens."""
+        meets = self.nodes[0].dialect.meets and not self.topology.server_endpoints
+        port = self.topology.master_port if meets else first_port(self.topology)
+        return f"{self.nodes[0].node_ip}:{port}"
 
     @property
     def grace(self) -> float:
@@ -151,6 +175,8 @@ def make(
     """
     _check_arguments(request)
     settings = {member.alias: member for member in members}
+    own_launcher = request.template is not None and request.template.is_file()
+    spoken = _dialects(topology, paddle_versions, own_launcher)
     nodes = tuple(
         _node_plan(
             run_id,
@@ -159,12 +185,40 @@ def make(
             settings[node.alias].remote_dir,
             environments[node.alias],
             paddle_versions[node.alias],
+            spoken[node.alias],
             homes[node.alias],
             request,
         )
         for node in topology.nodes
     )
-    return Plan(run_id, topology, request, nodes, tuple(_warnings(nodes)))
+    return Plan(run_id, topology, request, nodes, tuple(_warnings(request, nodes)))
+
+
+def first_port(topology: Topology) -> int:
+    """The port of every node's local rank 0 where the launcher is told one: the same on all nodes."""
+    return topology.launcher_ports[0].first
+
+
+def _dialects(topology: Topology, versions: Mapping[str, str], own_launcher: bool) -> dict[str, Dialect]:
+    """Each node's dialect. Raises InputError where the launchers would not understand each other.
+
+    A template of one's own may start something else, on hosts without PaddlePaddle.
+    """
+    found = {
+        node.alias: dialects.foreign()
+        if own_launcher and not versions[node.alias]
+        else dialects.for_version(versions[node.alias], node.alias)
+        for node in topology.nodes
+    }
+    first = topology.nodes[0].alias
+    for alias, dialect in found.items():
+        if dialect.options is not found[first].options:
+            raise InputError(
+                f"host {alias}: PaddlePaddle {versions[alias]} there and {versions[first]} on {first} cannot "
+                "train together: their launchers take different options",
+                "install one version of PaddlePaddle everywhere",
+            )
+    return found
 
 
 def _node_plan(
@@ -174,6 +228,7 @@ def _node_plan(
     remote_dir: str,
     environment: Environment,
     version: str,
+    dialect: Dialect,
     home: Home,
     request: Request,
 ) -> NodePlan:
@@ -184,54 +239,84 @@ def _node_plan(
         if request.code
         else request.root.as_posix()
     )
-    command = _command(run_id, topology, node, version, run, logs, request)
+    call = _call(run_id, topology, node, logs)
+    words = (_script(request.script), *request.arguments)
+    dialect.refuse(version, call, tuple(each.alias for each in topology.nodes), words)
+    command = (*_launcher(node, dialect, call), *_entry(node, dialect, run), *words) if version else ()
+    environment = replace(
+        environment,
+        set=MappingProxyType(dict(sorted({**environment.set, **dialect.variables(call)}.items()))),
+    )
     values = {
         "run_id": run_id,
         "alias": node.alias,
-        "node_rank": node.node_rank,
-        "environment": list(environment.set.items()),
         "workdir": workdir,
-        "command": command,
+        "log_dir": logs,
+        "environment": list(environment.set.items()),
+        "node_rank": node.node_rank,
+        "node_count": len(topology.nodes),
+        "node_ip": node.node_ip,
+        "ranks": node.ranks,
+        "processes": len(node.ranks),
+        "world_size": topology.world_size,
+        "devices": node.devices,
+        "python": node.python,
+        "master_ip": topology.nodes[0].node_ip,
+        "master_port": topology.master_port,
+        "entry": (node.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
+        "script": words,
+        # What follows from PaddlePaddle is there where PaddlePaddle is.
+        **({"command": command} if command else {}),
     }
-    description = _description(run_id, topology, node, workdir, logs, environment, request.timeouts)
+    description = _description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts)
     files = {
         "plan.json": json.dumps({**description, **request.attempts.as_json()}, indent=1, ensure_ascii=False)
         + "\n",
         "node.sh": render(TEMPLATE, values, request.template),
     }
-    return NodePlan(node, run, workdir, logs, version, environment, command, MappingProxyType(files))
+    return NodePlan(
+        node, run, workdir, logs, version, dialect, environment, command, run_id, MappingProxyType(files)
+    )
 
 
-def _command(
-    run_id: str, topology: Topology, node: Node, version: str, run: str, logs: str, request: Request
-) -> tuple[str, ...]:
-    """The launcher's command line.
+def _call(run_id: str, topology: Topology, node: Node, logs: str) -> Call:
+    return Call(
+        master=f"{topology.nodes[0].node_ip}:{topology.master_port}",
+        node_rank=node.node_rank,
+        node_ip=node.node_ip,
+        node_ips=tuple(each.node_ip for each in topology.nodes),
+        rank_counts=tuple(len(each.ranks) for each in topology.nodes),
+        first_port=first_port(topology),
+        devices=node.devices,
+        processes=len(node.ranks),
+        job_id=run_id,
+        log_dir=logs,
+        servers=topology.server_endpoints,
+        trainers=topology.trainer_endpoints if topology.server_endpoints else (),
+        gloo_port=topology.launcher_ports[0].last,
+    )
 
-    What the launcher takes for the training script is the Python executable, which it starts as it is, since
-    the name does not end in `.py`; the rank entry and the user's script are its arguments.
+
+def _launcher(node: Node, dialect: Dialect, call: Call) -> tuple[str, ...]:
+    say = dialect.server_options if call.servers and dialect.server_options else dialect.options
+    return (node.python, "-u", "-m", "paddle.distributed.launch", *say(call))
+
+
+def _entry(node: Node, dialect: Dialect, run: str) -> tuple[str, ...]:
+    """What stands where the launcher expects the training script; the user's script is its argument.
+
+    A launcher that starts programs gets the Python executable, whose name does not end in `.py`; for the
+    others the agent itself is what Python runs.
     """
+    entry = (posixpath.join(run, "agent.pyz"), "rank", run)
+    if not dialect.runs_programs:
+        return entry
     if node.python.endswith((".py", ".pyxes")):
         raise InputError(
             f"host {node.alias}: python={node.python} ends like a script; Paddle would not run it as it is",
             "point `python` at the interpreter itself, for example through a link with another name",
         )
-    call = Call(
-        master=f"{topology.nodes[0].node_ip}:{topology.master_port}",
-        node_count=len(topology.nodes),
-        node_rank=node.node_rank,
-        node_ip=node.node_ip,
-        devices=node.devices,
-        processes=len(node.ranks),
-        job_id=run_id,
-        log_dir=logs,
-    )
-    dialect = for_version(version, node.alias)
-    assert dialect.options is not None  # for_version refuses the others
-    return (
-        *(node.python, "-u", "-m", "paddle.distributed.launch", *dialect.options(call)),
-        *(node.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
-        *(_script(request.script), *request.arguments),
-    )
+    return (node.python, "-u", *entry)
 
 
 def _script(script: str) -> str:
@@ -246,6 +331,7 @@ def _description(
     node: Node,
     workdir: str,
     logs: str,
+    dialect: Dialect,
     environment: Environment,
     timeouts: Timeouts,
 ) -> dict[str, object]:
@@ -257,6 +343,8 @@ def _description(
         "node_rank": node.node_rank,
         "node_ip": node.node_ip,
         "ranks": list(node.ranks),
+        "servers": list(node.servers),
+        "server_endpoints": list(topology.server_endpoints),
         "world_size": topology.world_size,
         "nodes": [
             {"alias": other.alias, "node_ip": other.node_ip, "ranks": list(other.ranks)}
@@ -266,6 +354,8 @@ def _description(
         "master_port": topology.master_port,
         "port_window": [topology.port_window.first, topology.port_window.last],
         "job_id": run_id,
+        "meets": dialect.meets and not topology.server_endpoints,
+        "rank_log": dialect.worker_log.replace("{job}", run_id),
         "workdir": workdir,
         "log_dir": logs,
         "keep_environment": list(environment.keep),
@@ -296,7 +386,14 @@ def _check_arguments(request: Request) -> None:
         )
 
 
-def _warnings(nodes: Sequence[NodePlan]) -> list[str]:
+def _warnings(request: Request, nodes: Sequence[NodePlan]) -> list[str]:
+    own = []
+    if request.template is not None:
+        own = [f"node.sh is made by the template {request.template}; --dry-run --output DIR writes it"]
+    return own + _mixed_versions(nodes)
+
+
+def _mixed_versions(nodes: Sequence[NodePlan]) -> list[str]:
     versions: dict[str, list[str]] = {}
     for each in nodes:
         versions.setdefault(each.paddle_version, []).append(each.alias)

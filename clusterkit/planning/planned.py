@@ -19,7 +19,7 @@ def as_text(plan: Plan, show_env: bool) -> str:
     head = (
         f"run {plan.run_id}: {topology.world_size} {_plural('rank', topology.world_size)} on "
         f"{len(plan.nodes)} {_plural('node', len(plan.nodes))}, "
-        f"master {topology.nodes[0].node_ip}:{topology.master_port}, ports {topology.port_window}"
+        f"master {plan.master}, ports {topology.port_window}"
     )
     warnings = [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join([head, *warnings, *(_node_text(node, show_env) for node in plan.nodes)]) + "\n"
@@ -33,7 +33,7 @@ def as_json(plan: Plan, show_env: bool) -> dict[str, Any]:
         "run_id": plan.run_id,
         "state": "planned",
         "world_size": topology.world_size,
-        "master": f"{topology.nodes[0].node_ip}:{topology.master_port}",
+        "master": plan.master,
         "channel_port": topology.channel_port,
         "port_window": [topology.port_window.first, topology.port_window.last],
         "script": plan.request.script,
@@ -77,11 +77,13 @@ def _node_text(plan: NodePlan, show_env: bool) -> str:
         if node.devices
         else "CPU"
     )
-    ranks = f"{_plural('rank', len(node.ranks))} {_span(node.ranks)}"
+    ranks = f"{_plural('rank', len(node.ranks))} {_span(node.ranks)}" if node.ranks else "no rank"
+    if node.servers:
+        ranks += f"  {_plural('server', len(node.servers))} {_span(node.servers)}"
     lines = [
         "",
         f"node {node.node_rank}  {node.alias}  {node.node_ip} ({node.interface})  {ranks}  {devices}  "
-        f"PaddlePaddle {plan.paddle_version}",
+        f"{f'PaddlePaddle {plan.paddle_version}' if plan.paddle_version else 'no PaddlePaddle'}",
         f"  run      {plan.run_dir}",
         f"  logs     {plan.log_dir}",
         f"  command  {plan.command_text}",
@@ -101,6 +103,7 @@ def _node_json(plan: NodePlan, show_env: bool) -> dict[str, Any]:
         "node_ip": node.node_ip,
         "interface": node.interface,
         "ranks": list(node.ranks),
+        "servers": list(node.servers),
         "devices": None if node.devices is None else list(node.devices),
         "python": node.python,
         "paddle_version": plan.paddle_version,

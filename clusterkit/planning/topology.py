@@ -15,12 +15,16 @@ from clusterkit.facts import Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses, ports
 from clusterkit.planning import devices as device_shares
+from clusterkit.planning.roles import Role
 from clusterkit.probes import HOST, KERNEL, LISTENING, PYTHON, RUNS
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host in a run. `ranks` are its global ranks in the order of their local ranks."""
+    """A host in a run. `ranks` are its global ranks in the order of their local ranks.
+
+    `servers` are the numbers of its parameter servers; a host may have these alone.
+    """
 
     alias: str
     node_rank: int
@@ -29,6 +33,7 @@ class Node:
     ranks: tuple[int, ...]
     devices: tuple[int, ...] | None
     python: str
+    servers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,26 @@ class Topology:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks of the whole job."""
+        """The number of ranks of the whole job; parameter servers are none."""
         return sum(len(node.ranks) for node in self.nodes)
+
+    @property
+    def server_endpoints(self) -> tuple[str, ...]:
+        """`IP:PORT` of every parameter server, by its number."""
+        return tuple(
+            f"{node.node_ip}:{self.launcher_ports[node.node_rank].first + place}"
+            for node in self.nodes
+            for place in range(len(node.servers))
+        )
+
+    @property
+    def trainer_endpoints(self) -> tuple[str, ...]:
+        """`IP:PORT` of every trainer in parameter-server mode, by its rank."""
+        return tuple(
+            f"{node.node_ip}:{self.launcher_ports[node.node_rank].first + len(node.servers) + place}"
+            for node in self.nodes
+            for place in range(len(node.ranks))
+        )
 
 
 @dataclass(frozen=True)
@@ -74,13 +97,14 @@ def arrange(
     *,
     nproc_per_node: int | None = None,
     devices: tuple[int, ...] | None = None,
+    roles: Mapping[str, Role] | None = None,
 ) -> Arrangement:
     """Nodes and ports of the run `run_id`; `nproc_per_node` and `devices` are the command line's and win.
 
     Raises TopologyError where the inventory and the hosts do not make up a job, ProbeFailed where a fact that
     this needs is missing.
     """
-    assigned = assign(members, facts, nproc_per_node=nproc_per_node, devices=devices)
+    assigned = assign(members, facts, nproc_per_node=nproc_per_node, devices=devices, roles=roles)
     wanted = [_host_ports(s, facts[s.alias], node) for s, node in zip(members, assigned.nodes, strict=True)]
     planned = ports.plan(wanted, run_id)
     topology = Topology(
@@ -95,15 +119,19 @@ def assign(
     *,
     nproc_per_node: int | None = None,
     devices: tuple[int, ...] | None = None,
+    roles: Mapping[str, Role] | None = None,
 ) -> Assignment:
     """Nodes in the order of `members`: node rank, address, devices, global ranks (unequal counts are fine).
 
     Raises TopologyError and ProbeFailed as `arrange` does.
     """
     chosen = addresses.choose(members, facts)
-    shares = _shares(members, facts, nproc_per_node, devices)
+    if roles is None:
+        shares = _shares(members, facts, nproc_per_node, devices)
+    else:
+        shares = [device_shares.Share(roles[settings.alias].trainers, None) for settings in members]
     nodes: list[Node] = []
-    first = 0
+    first = first_server = 0
     for node_rank, (settings, address, share) in enumerate(
         zip(members, chosen.addresses, shares, strict=True)
     ):
@@ -111,8 +139,13 @@ def assign(
         first += share.ranks
         python = facts[settings.alias].get(PYTHON)
         path = python.path if python else settings.python
+        count = roles[settings.alias].servers if roles else 0
+        servers = tuple(range(first_server, first_server + count))
+        first_server += count
         nodes.append(
-            Node(settings.alias, node_rank, address.ip, address.interface, ranks, share.devices, path)
+            Node(
+                settings.alias, node_rank, address.ip, address.interface, ranks, share.devices, path, servers
+            )
         )
     return Assignment(tuple(nodes), chosen.notes + tuple(share.note for share in shares if share.note))
 
@@ -142,7 +175,7 @@ def _host_ports(settings: Settings, facts: Facts, node: Node) -> ports.HostPorts
     return ports.HostPorts(
         alias=settings.alias,
         machine=machine(settings, facts),
-        local_ranks=len(node.ranks),
+        local_ranks=len(node.ranks) + len(node.servers),
         port_range=settings.port_range,
         ephemeral=kernel.ephemeral,
         reserved=kernel.reserved,

@@ -65,7 +65,8 @@ _PLANNED = "the plan decides it: the order of hosts in the inventory, `node_ip` 
 _ADDRESS = "use `node_ip`, `network` or `interface` in the inventory"
 _NODES = "choose the hosts in the inventory, or with --limit"
 _RESTARTS = "use --max-restarts"
-_NONE = "clusterkit has no option for it in collective mode"
+_NONE = "clusterkit has no option for it"
+_SERVERS = "use --run-mode ps with --servers and --trainers"
 _OWN = "clusterkit decides it for each run"
 
 
@@ -86,10 +87,10 @@ def _overrides() -> Mapping[str, Override]:
         "PADDLE_MAX_RESTART": ("--max_restart", _RESTARTS),
         "PADDLE_ELASTIC_LEVEL": ("--elastic_level", _RESTARTS),
         "PADDLE_ELASTIC_TIMEOUT": ("--elastic_timeout", _RESTARTS),
-        "PADDLE_SERVER_NUM": ("--server_num", _NONE),
-        "PADDLE_TRAINER_NUM": ("--trainer_num", _NONE),
-        "PADDLE_SERVERS_ENDPOINTS": ("--servers", _NONE),
-        "PADDLE_TRAINERS_ENDPOINTS": ("--trainers", _NONE),
+        "PADDLE_SERVER_NUM": ("--server_num", _SERVERS),
+        "PADDLE_TRAINER_NUM": ("--trainer_num", _SERVERS),
+        "PADDLE_SERVERS_ENDPOINTS": ("--servers", _SERVERS),
+        "PADDLE_TRAINERS_ENDPOINTS": ("--trainers", _SERVERS),
         "PADDLE_GLOO_PORT": ("--gloo_port", _NONE),
         "PADDLE_WITH_GLOO": ("--with_gloo", _NONE),
         "PADDLE_START_PORT": ("--start_port", _PORTS),

@@ -48,8 +48,8 @@ class LaunchReport:
         ranks = [rank for node in nodes for rank in node["ranks"]]
         hosts = fold(node["host"] for node in nodes)
         self._words.say(
-            f"run {data['run_id']}: {len(ranks)} rank{'s'[: len(ranks) != 1]} on {len(nodes)} "
-            f"node{'s'[: len(nodes) != 1]} ({hosts}), master {data['master']}",
+            f"run {data['run_id']}: {len(ranks)} rank{'s'[: len(ranks) != 1]}{_servers(nodes)} "
+            f"on {len(nodes)} node{'s'[: len(nodes) != 1]} ({hosts}), master {data['master']}",
             "bold",
         )
 
@@ -121,9 +121,16 @@ def restart_line(data: Mapping[str, Any]) -> str:
     return f"attempt {data['attempt']} begins{pause}{places}, since {data['reason']}"
 
 
+def _servers(nodes: Sequence[Mapping[str, Any]]) -> str:
+    count = sum(len(node.get("servers", ())) for node in nodes)
+    return f" and {count} server{'s'[: count != 1]}" if count else ""
+
+
 def show_line(data: Mapping[str, Any]) -> None:
     """One log line with its rank and host in front."""
-    write_line(f"[{data['rank']} {data['host']}]", rank_colour(int(data["rank"])), data["bytes"])
+    number = data["rank"] if "rank" in data else data["server"]
+    name = number if "rank" in data else f"server {number}"
+    write_line(f"[{name} {data['host']}]", rank_colour(int(number)), data["bytes"])
 
 
 def ending(status: Mapping[str, Any]) -> tuple[str, str]:

@@ -32,7 +32,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     lines += [f"attempt {status['attempt']} {status['state']}"] if past else []
     lines.append("")
     rows = [["NODE", "HOST", "ADDRESS", "STATE", "RANKS", "LOG BYTES", "ENDED"]]
-    rows += [_node_row(node, status["ranks"]) for node in status["nodes"]]
+    rows += [_node_row(node, status["ranks"], status.get("servers", [])) for node in status["nodes"]]
     lines += table(rows)
     lines += [named(node["host"], node["error"]) for node in status["nodes"] if node["error"]]
     last = last_lines(status)
@@ -45,7 +45,7 @@ def last_lines(status: Mapping[str, Any]) -> list[str]:
     root, said = status.get("root"), status.get("said")
     if root and root["lines"]:
         return [
-            f"last lines of rank {root['rank']} on {root['host']}:",
+            f"last lines of {_named(root)} on {root['host']}:",
             *(f"  {line}" for line in root["lines"]),
         ]
     if said:
@@ -53,15 +53,23 @@ def last_lines(status: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _node_row(node: Mapping[str, Any], ranks: Iterable[Mapping[str, Any]]) -> list[str]:
+def _named(root: Mapping[str, Any]) -> str:
+    return f"server {root['server']}" if "server" in root else f"rank {root['rank']}"
+
+
+def _node_row(
+    node: Mapping[str, Any], ranks: Iterable[Mapping[str, Any]], servers: Iterable[Mapping[str, Any]]
+) -> list[str]:
     own = [rank for rank in ranks if rank["node_rank"] == node["node_rank"]]
+    own_servers = [server for server in servers if server["node_rank"] == node["node_rank"]]
+    numbers = fold_ranks([server["server"] for server in own_servers])
     return [
         str(node["node_rank"]),
         node["host"],
         node["node_ip"],
         node["state"],
-        fold_ranks([rank["rank"] for rank in own]),
-        size(sum(rank["bytes"] for rank in own)),
+        " ".join(filter(None, [fold_ranks([rank["rank"] for rank in own]), numbers and f"server {numbers}"])),
+        size(sum(each["bytes"] for each in (*own, *own_servers))),
         ", ".join(
             _how_ended(rank) for rank in own if rank["exit_code"] is not None or rank["signal"] is not None
         ),

@@ -24,6 +24,7 @@ from typing import Any
 
 from clusterkit.errors import ClusterkitError, NotFound
 from clusterkit.inventory.model import Settings
+from clusterkit.runs import processes
 
 SCHEMA = 1
 
@@ -46,10 +47,23 @@ class NodeRecord:
     log_dir: str
     reach: Mapping[str, Any]
     clock_offset_s: float = 0.0
+    rank_log: str = "workerlog.{local}"
+    servers: tuple[int, ...] = ()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its ranks and its servers, as `processes.server` numbers these."""
+        return (*self.ranks, *(processes.server(number) for number in self.servers))
 
     def log_of(self, rank: int) -> str:
-        """The path of this rank's log on the host (Paddle names it after the local rank)."""
-        return f"{self.log_dir}/workerlog.{self.ranks.index(rank)}"
+        """The path of this rank's log on the host (the launcher names it after the local rank).
+
+        Where only the launcher knows the whole name, `*` stands for the rest; the host's own word has it.
+        """
+        number = processes.server_number(rank)
+        if number is not None:
+            return f"{self.log_dir}/serverlog.{self.servers.index(number)}"
+        return f"{self.log_dir}/{self.rank_log.replace('{local}', str(self.ranks.index(rank)))}"
 
     def settings(self, current: Settings | None = None) -> Settings:
         """How to reach the host again: as it was reached, with the secrets of today's inventory."""
@@ -89,12 +103,12 @@ class RunRecord:
         return sum(len(node.ranks) for node in self.nodes)
 
     def node_of(self, rank: int) -> NodeRecord:
-        """The node that has this global rank. Raises NotFound."""
+        """The node that has this global rank, or this server. Raises NotFound."""
         for node in self.nodes:
-            if rank in node.ranks:
+            if rank in node.processes:
                 return node
         raise NotFound(
-            f"run {self.run_id} has no rank {rank}: its ranks are 0-{self.world_size - 1}",
+            f"run {self.run_id} has no {processes.words(rank)}: its ranks are 0-{self.world_size - 1}",
             "`clusterkit status` lists the ranks and their hosts",
         )
 
@@ -151,8 +165,10 @@ class RunStore:
         return self.directory / run_id
 
     def log(self, run_id: str, rank: int, attempt: int = 0) -> Path:
-        """Where a rank's gathered log is kept."""
-        return self._logs(run_id, attempt) / f"rank-{rank:04d}.log"
+        """Where the gathered log of a rank or a server is kept."""
+        number = processes.server_number(rank)
+        name = f"rank-{rank:04d}.log" if number is None else f"server-{number:04d}.log"
+        return self._logs(run_id, attempt) / name
 
     def launcher_log(self, run_id: str, host: str, attempt: int = 0) -> Path:
         """Where the launcher's own messages on a host are kept."""
@@ -230,7 +246,10 @@ def _document(record: RunRecord) -> dict[str, Any]:
 
 def _record(document: Mapping[str, Any]) -> RunRecord:
     plan = document["plan"]
-    nodes = tuple(NodeRecord(**{**node, "ranks": tuple(node["ranks"])}) for node in plan["nodes"])
+    nodes = tuple(
+        NodeRecord(**{**node, "ranks": tuple(node["ranks"]), "servers": tuple(node.get("servers", ()))})
+        for node in plan["nodes"]
+    )
     status = {key: value for key, value in document.items() if key != "plan"}
     return RunRecord(**{**plan, "args": tuple(plan["args"]), "nodes": nodes, "status": status})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clusterkit.errors import InputError, NotFound
+from clusterkit.runs import processes
 from clusterkit.runs.record import RunRecord
 
 
@@ -44,9 +45,29 @@ def fold_ranks(ranks: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def choose(record: RunRecord, ranks: str | None, nodes: Sequence[str]) -> tuple[int, ...]:
-    """The ranks that `--rank` and `--node` select together; all of neither. Raises NotFound, InputError."""
-    chosen = parse_ranks(ranks or "all", record.world_size)
+def parse_servers(text: str, count: int) -> tuple[int, ...]:
+    """The servers named, as `processes.server` numbers them; text as for ranks. Raises as `parse_ranks`."""
+    if count == 0:
+        raise NotFound("the run has no parameter servers", "`--rank` names its ranks")
+    try:
+        return tuple(processes.server(number) for number in parse_ranks(text, count))
+    except NotFound as error:
+        words = error.message.replace("rank", "server")
+        raise NotFound(words, "`clusterkit status --json` lists them") from None
+
+
+def choose(
+    record: RunRecord, ranks: str | None, nodes: Sequence[str], servers: str | None = None
+) -> tuple[int, ...]:
+    """The ranks and servers that `--rank`, `--server` and `--node` select together; all ranks of none.
+
+    Raises NotFound, InputError.
+    """
+    chosen: tuple[int, ...] = ()
+    if ranks is not None or servers is None:
+        chosen = parse_ranks(ranks or "all", record.world_size)
+    if servers is not None:
+        chosen += parse_servers(servers, sum(len(node.servers) for node in record.nodes))
     if not nodes:
         return chosen
     hosts = {node.host: node for node in record.nodes}

@@ -12,6 +12,7 @@ from signal import SIGINT, SIGKILL, Signals
 from typing import Any
 
 from clusterkit.errors import ExitCode
+from clusterkit.runs import processes
 from clusterkit.runs.record import ENDED, SCHEMA, NodeRecord, RunRecord, iso
 
 # No supervisor ends without a word unless it is made to.
@@ -19,6 +20,7 @@ _DIED = "killed, or the host was restarted"
 _PHASES = ("gate", "prepare", "start", "stop", "done")
 _CAUSES = {
     "rank": "rank",
+    "server": "rank",
     "lost": "node",
     "launcher": "node",
     "supervisor": "node",
@@ -115,6 +117,7 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
         "hang": _hang(decided.get("hang")),
         "nodes": nodes,
         "ranks": [entry for node in record.nodes for entry in _ranks(node, states[node.host])],
+        "servers": [entry for node in record.nodes for entry in _servers(node, states[node.host])],
     }
 
 
@@ -128,7 +131,7 @@ def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
     if state == "succeeded":
         return ExitCode.OK
     kind = cause["kind"] if cause else None
-    if kind == "rank":
+    if kind in ("rank", "server"):
         assert cause is not None
         signal = cause.get("signal")
         return 128 + int(signal) if signal else int(cause.get("exit_code") or ExitCode.FAILED)
@@ -147,10 +150,10 @@ def exit_code(state: str, cause: Mapping[str, Any] | None) -> int:
 def reason(cause: Mapping[str, Any]) -> str:
     """One sentence: what ended the run, on which host and rank."""
     kind, host, detail = cause["kind"], cause.get("alias"), _first_line(cause)
-    if kind == "rank":
+    if kind in ("rank", "server"):
         signal = cause.get("signal")
         how = f"was killed by {_signal(int(signal))}" if signal else f"exited with {cause.get('exit_code')}"
-        return f"rank {cause.get('rank')} on {host} {how}"
+        return f"{kind} {cause.get(kind)} on {host} {how}"
     if kind == "lost":
         return f"{host} was lost: {detail}" if detail else f"{host} was lost"
     sentences = {
@@ -299,17 +302,36 @@ def _ranks(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _servers(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    known = {entry["server"]: entry for entry in state.get("servers", [])}
+    return [
+        {
+            "server": number,
+            "role": "server",
+            "host": node.host,
+            "node_rank": node.node_rank,
+            "log": known.get(number, {}).get("log") or node.log_of(processes.server(number)),
+            "bytes": known.get(number, {}).get("bytes") or 0,
+            "exit_code": known.get(number, {}).get("exit_code"),
+            "signal": known.get(number, {}).get("signal"),
+        }
+        for number in node.servers
+    ]
+
+
 def _root(
     record: RunRecord, states: Mapping[str, Mapping[str, Any]], cause: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """The rank that failed first, with the end of its log."""
-    if not cause or cause["kind"] != "rank":
+    if not cause or cause["kind"] not in ("rank", "server"):
         return None
-    rank, host = cause.get("rank"), cause.get("alias")
-    entries = {entry["rank"]: entry for entry in states.get(str(host), {}).get("ranks", [])}
-    tail = str(entries.get(rank, {}).get("tail") or "")
+    kind, host = cause["kind"], cause.get("alias")
+    number = cause.get(kind)
+    entries = {entry[kind]: entry for entry in states.get(str(host), {}).get(f"{kind}s", [])}
+    tail = str(entries.get(number, {}).get("tail") or "")
     return {
-        "rank": rank,
+        "rank": cause.get("rank"),
+        **({"server": number} if kind == "server" else {}),
         "host": host,
         "exit_code": cause.get("exit_code"),
         "signal": cause.get("signal"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import named
+from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Frame
 from clusterkit.runs.gathered import GatheredLogs, Lines
@@ -81,7 +82,8 @@ class Watch:
         if state.get("started_at"):
             self._once("started", key, {"host": frame.host, "node_rank": state["node_rank"]})
         ranks = state.get("ranks", [])
-        if ranks and all(rank.get("started_at") for rank in ranks):
+        processes_here = ranks + state.get("servers", [])
+        if processes_here and all(each.get("started_at") for each in processes_here):
             self._once("joined", key, {"host": frame.host, "ranks": [rank["rank"] for rank in ranks]})
         failure = state.get("failure")
         if failure and self.decision["phase"] != "gate":
@@ -126,12 +128,12 @@ class Watch:
             self._tell_line(file, line)
 
     def _tell_line(self, file: str, line: bytes) -> None:
-        attempt, _, name = file.rpartition(":")
-        if not name.isdecimal():
+        attempt, name = _split(file)
+        process = processes.of_log(name)
+        if process is None:
             return
-        host = self.record.node_of(int(name)).host
-        data = {"rank": int(name), "host": host, "attempt": int(attempt or 0), "bytes": line}
-        self._tell(Event("line", self.record.run_id, data))
+        whose = {**processes.keys(process), "host": self.record.node_of(process).host}
+        self._tell(Event("line", self.record.run_id, {**whose, "attempt": attempt, "bytes": line}))
 
     def _error(self, frame: Frame) -> None:
         message = str(frame.header.get("message", "unknown"))
@@ -183,11 +185,17 @@ def log_key(name: str, attempt: int) -> str:
 
 def gathered_log(store: RunStore, run_id: str, key: str) -> Path:
     """The path of a gathered file by its `log_key`."""
-    attempt, _, name = key.rpartition(":") if key.partition(":")[0].isdecimal() else ("", "", key)
-    number = int(attempt or 0)
-    if name.isdecimal():
-        return store.log(run_id, int(name), number)
-    return store.launcher_log(run_id, name.removeprefix(f"{LAUNCHER}-"), number)
+    attempt, name = _split(key)
+    process = processes.of_log(name)
+    if process is not None:
+        return store.log(run_id, process, attempt)
+    return store.launcher_log(run_id, name.removeprefix(f"{LAUNCHER}-"), attempt)
+
+
+def _split(key: str) -> tuple[int, str]:
+    """The attempt and the name of a `log_key`; no name begins with digits and a colon."""
+    attempt, colon, name = key.partition(":")
+    return (int(attempt), name) if colon and attempt.isdecimal() else (0, key)
 
 
 def restarted(attempt: int, cause: Mapping[str, Any], wait: float = 0.0) -> dict[str, Any]:
@@ -198,6 +206,7 @@ def restarted(attempt: int, cause: Mapping[str, Any], wait: float = 0.0) -> dict
         "reason": reason(cause),
         "host": cause.get("alias"),
         "rank": cause.get("rank"),
+        **({"server": cause["server"]} if "server" in cause else {}),
         "exit_code": cause.get("exit_code"),
         "signal": cause.get("signal"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.facts import NOT_FOUND, Facts
+from clusterkit.planning import dialects
 from clusterkit.probes import PYTHON
 from clusterkit.probes.python import PythonFacts
 from clusterkit.steps.engine import (
@@ -16,7 +17,7 @@ from clusterkit.steps.engine import (
 )
 
 OLDEST_PYTHON = "3.6"
-OLDEST_PADDLE = "2.3"
+OLDEST_PADDLE = dialects.oldest()
 
 
 class _OnBareHost(Step):
@@ -65,12 +66,12 @@ class Interpreter(_OnBareHost):
 
 
 class PaddleInstalled(_OnBareHost):
-    """A Paddle whose launcher takes `--master --nnodes --rank --host`, and that can use the GPUs planned."""
+    """A Paddle whose launcher is in the table of dialects, and that can use the GPUs planned."""
 
     name = "paddle"
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """2.3, with CUDA where GPUs are used."""
+        """The oldest that can be launched, with CUDA where GPUs are used."""
         node = fleet.node(host)
         build = {"gpu_build": True} if node and node.devices else {}
         return {"version": VersionAtLeast(OLDEST_PADDLE), **build}

@@ -107,7 +107,7 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
         (["exec", "inventory.ini", "--"], 2, "no command stands after `--`"),
         (["launch", "nosuch.ini", "train.py"], 2, "nosuch.ini: there is no such inventory file"),
         (["launch", "inventory.ini", "nosuch.py"], 2, "no such script: nosuch.py"),
-        (["launch", "--run-mode", "ps", "inventory.ini", "train.py"], 2, "only `collective` is there yet"),
+        (["launch", "--run-mode", "ps", "inventory.ini", "train.py"], 2, "how many servers?"),
         (["launch", "--limit", "gpu9", "inventory.ini", "train.py"], 2, "gpu9"),
         (
             ["launch", "--env", "PADDLE_NNODES=1", "inventory.ini", "train.py"],
@@ -115,6 +115,12 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
             "PADDLE_NNODES cannot be set",
         ),
         (["launch", "--env-file", "no.env", "inventory.ini", "train.py"], 2, "no.env: no such file"),
+        (["launch", "--run-mode", "heter", "inventory.ini", "train.py"], 2, "there is no such mode"),
+        (
+            ["launch", "--servers", "2", "inventory.ini", "train.py"],
+            2,
+            "--servers is for parameter-server mode",
+        ),
         (["logs"], 2, "no run is recorded"),
         (["logs", "--follow", "--output", "x"], 2, "do not go together"),
         (["logs", "--run", "x"], 2, "no run `x`"),

@@ -18,6 +18,7 @@ import pytest
 import clusterkit.node
 from clusterkit import agent
 from clusterkit.node import listeners, master, rank
+from clusterkit.node import plan as planning
 
 from .loopback import cluster
 
@@ -134,8 +135,26 @@ def test_nobody_holds_a_free_port() -> None:
         ({"PADDLE_RANK_IN_NODE": "2", "PADDLE_LOCAL_RANK": "1"}, 2),
         ({"PADDLE_LOCAL_RANK": "1"}, 1),
         ({"PADDLE_RANK_IN_NODE": ""}, 0),
+        ({"PADDLE_TRAINER_ID": "5"}, 1),
+        ({"PADDLE_TRAINER_ID": "0"}, 0),
         ({}, 0),
     ],
 )
 def test_the_local_rank_is_the_launchers(environ: dict[str, str], local: int) -> None:
-    assert rank.local_rank(environ) == local
+    """A launcher of 1.8 gives global ranks only."""
+    described = {
+        "run_id": "r",
+        "alias": "b",
+        "node_rank": 1,
+        "node_ip": "10.0.0.2",
+        "ranks": [4, 5],
+        "world_size": 6,
+        "nodes": [{"alias": name, "node_ip": "10.0.0.1", "ranks": []} for name in "ab"],
+        "channel_port": 1,
+        "master_port": 2,
+        "job_id": "r",
+        "workdir": "/w",
+        "log_dir": "/l",
+        "keep_environment": [],
+    }
+    assert rank.local_rank(environ, planning.parse(described)) == local

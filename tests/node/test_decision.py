@@ -439,3 +439,50 @@ def test_words_of_a_rank_that_lost_its_peer(tail: str) -> None:
 )
 def test_words_of_a_rank_that_failed_itself(tail: str) -> None:
     assert not lost_a_peer(tail)
+
+
+def with_servers() -> Game:
+    """Running: node 0 has a server and rank 0, node 1 a server alone, node 2 rank 1."""
+    game = Game()
+    game.step()
+    game.decider.go(game.now)
+    game.step()
+    game.states = [node(number, "prepared", []) for number in range(3)]
+    game.step()
+    serving = {"server": 0, "started_at": CLOCK, "ended_at": None, "exit_code": None, "signal": None}
+    game.states = [
+        node(0, "running", [rank(0, 0)], servers=[serving]),
+        node(1, "running", [], servers=[{**serving, "server": 1}]),
+        node(2, "running", [rank(1, 0)], servers=[]),
+    ]
+    assert game.step()["phase"] == "start"
+    return game
+
+
+def test_a_job_with_servers_ends_with_its_trainers() -> None:
+    game = with_servers()
+    done = {"ended_at": CLOCK + 9, "exit_code": 0}
+    game.states[2] = node(2, "ended", [rank(1, 0, **done)], servers=[])
+    assert game.step()["phase"] == "start"
+    assert game.states[0] is not None
+    game.states[0]["ranks"] = [rank(0, 0, **done)]
+    decided = game.step()
+    assert (decided["phase"], decided["outcome"], decided["cause"]) == ("stop", "succeeded", None)
+    assert game.step(5)["phase"] == "stop"
+    killed = {"server": 0, "ended_at": CLOCK + 10, "started_at": CLOCK, "exit_code": None, "signal": 15}
+    for number in (0, 1):
+        game.states[number] = node(number, "ended", [], servers=[killed])
+    decided = game.step()
+    assert (decided["phase"], decided["outcome"], decided["cause"]) == ("done", "succeeded", None)
+
+
+def test_a_server_that_fails_is_the_cause() -> None:
+    game = with_servers()
+    ended = {"kind": "server", "rank": None, "server": 1, "exit_code": 3, "signal": None, "at": CLOCK + 9}
+    game.states[1] = node(1, "running", [], servers=[], failure={**ended, "detail": "no memory"})
+    lost = {"ended_at": CLOCK + 9.5, "exit_code": 1, "tail": "Connection refused"}
+    game.states[2] = node(2, "running", [rank(1, 0, **lost)], servers=[])
+    decided = game.step()
+    assert decided["phase"] == "stop"
+    cause = decided["cause"]
+    assert (cause["kind"], cause["server"], cause["alias"], cause["exit_code"]) == ("server", 1, "gpu01", 3)

@@ -44,7 +44,7 @@ def rest(log: Log) -> bytes:
 )
 def test_the_last_lines(tmp_path: Path, text: bytes, lines: int, expected: bytes) -> None:
     (tmp_path / "log").write_bytes(text)
-    assert rest(Log(str(tmp_path / "log"), {"tail": lines})) == expected
+    assert rest(Log(lambda: str(tmp_path / "log"), {"tail": lines})) == expected
 
 
 def test_the_last_lines_of_any_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_the_last_lines_of_any_text(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_log_that_grows_is_read_from_where_it_was_left(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    log = Log(str(path), {"offset": 0})
+    log = Log(lambda: str(path), {"offset": 0})
     assert log.read() is None
     path.write_bytes(b"abc")
     assert log.read() == (0, b"abc", False)
@@ -70,11 +70,11 @@ def test_a_log_that_grows_is_read_from_where_it_was_left(tmp_path: Path) -> None
     with open(path, "ab") as file:
         file.write(b"\xff\x00d")
     assert log.read() == (3, b"\xff\x00d", False)
-    assert rest(Log(str(path), {"offset": 4})) == b"\x00d"
+    assert rest(Log(lambda: str(path), {"offset": 4})) == b"\x00d"
 
 
 def test_a_log_that_does_not_exist_yet_is_new_from_its_first_byte(tmp_path: Path) -> None:
-    log = Log(str(tmp_path / "log"), {"tail": 1})
+    log = Log(lambda: str(tmp_path / "log"), {"tail": 1})
     assert log.read() is None
     (tmp_path / "log").write_bytes(b"one\ntwo\n")
     assert rest(log) == b"one\ntwo\n"
@@ -83,7 +83,7 @@ def test_a_log_that_does_not_exist_yet_is_new_from_its_first_byte(tmp_path: Path
 def test_a_truncated_log_is_read_again_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a long first text\n")
-    log = Log(str(path), {"offset": 0})
+    log = Log(lambda: str(path), {"offset": 0})
     rest(log)
     path.write_bytes(b"new\n")
     assert log.read() == (0, b"new\n", True)
@@ -95,7 +95,7 @@ def test_a_truncated_log_is_read_again_and_says_so(tmp_path: Path) -> None:
 
 def test_a_piece_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * 600_000)
-    log = Log(str(tmp_path / "log"), {"offset": 0})
+    log = Log(lambda: str(tmp_path / "log"), {"offset": 0})
     sizes = []
     while (piece := log.read()) is not None:
         sizes.append(len(piece.data))

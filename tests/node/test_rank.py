@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from clusterkit.node import plan, ranks
+
 from .loopback import Cluster, cluster, wait_for
 
 Entry = subprocess.Popen[bytes]
@@ -201,3 +203,30 @@ def test_a_record_is_kept_on_a_disk_that_has_filled_up(run: Cluster, enter: Call
     (run.records(1) / "ranks" / f"0.json.{entry.pid}.part").mkdir()
     assert "cannot be replaced: Is a directory" in output(entry)
     assert record(run)["exit_code"] == 3
+
+
+def into(run: Cluster, where: Path) -> str:
+    """What the log has that the run finds, after a rank has spoken on a stdout that leads to `where`."""
+    (run.workdir / "talk.sh").write_text("#!/bin/sh\necho out\necho err >&2\n")
+    (run.workdir / "talk.sh").chmod(0o755)
+    world = {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINERS_NUM": "3", "PADDLE_RANK_IN_NODE": "0"}
+    with open(where, "ab") as log:
+        command = [*run.agent(1, "rank"), str(run.workdir / "talk.sh")]
+        subprocess.run(command, env={**os.environ, **world}, stdout=log, stderr=log, check=True, timeout=30)
+    files, planned = plan.open_run(str(run.run_dir(1)))
+    return Path(ranks.find_log(planned, files, 0)).read_text()
+
+
+def test_a_log_whose_name_only_the_launcher_knows_is_found(run: Cluster) -> None:
+    """2.3 puts six letters into it that it draws."""
+    logs = Path(run.plan(1)["log_dir"])
+    logs.mkdir(parents=True, exist_ok=True)
+    assert into(run, logs / "r1.qwerty.0.log") == "out\nerr\n"
+    assert record(run)["log"] == "r1.qwerty.0.log"
+    assert not (logs / "workerlog.0").exists()
+
+
+def test_what_no_file_keeps_is_kept_by_the_rank_itself(run: Cluster) -> None:
+    Path(run.plan(1)["log_dir"]).mkdir(parents=True, exist_ok=True)
+    assert into(run, Path(os.devnull)) == "out\nerr\n"
+    assert record(run)["log"] == "workerlog.0"
