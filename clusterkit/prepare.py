@@ -8,19 +8,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from clusterkit import steps
-from clusterkit.errors import ClusterkitError, FleetError, HostError, InputError, TopologyError
+from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import envfile, plan, topology
-from clusterkit.planning.environment import Wishes, firewall, refuse_overrides
+from clusterkit.planning import containers, envfile, plan, topology
+from clusterkit.planning.containers import Ground
+from clusterkit.planning.devices import paddle_on
+from clusterkit.planning.environment import Environment, Wishes, firewall, refuse_overrides
 from clusterkit.planning.places import Home
 from clusterkit.planning.plan import Plan, Request, Timeouts
-from clusterkit.planning.topology import Topology
-from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
+from clusterkit.planning.topology import Node, Topology
+from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs.events import Event
@@ -71,7 +73,7 @@ class Prepared:
 class ChecksFailed(ClusterkitError):
     """Checks tagged `launch` do not allow a start; nothing was changed on any host."""
 
-    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+    def __init__(self, verdicts: Sequence[Verdict], *, avoidable: bool = True) -> None:
         self.verdicts = tuple(verdicts)
         pending = [verdict for verdict in self.verdicts if verdict.status == "pending"]
         failed = [verdict for verdict in self.verdicts if verdict.status != "pending"]
@@ -81,7 +83,7 @@ class ChecksFailed(ClusterkitError):
         todo += ["`clusterkit preflight` makes what is pending"] if pending else []
         super().__init__(
             f"{' and '.join(said)}, so nothing was started",
-            f"{'; '.join(todo)}; or use --no-preflight if you know better",
+            "; ".join(todo) + ("; or use --no-preflight if you know better" if avoidable else ""),
         )
 
     @property
@@ -99,7 +101,6 @@ def prepare(
     order: Order, remotes: Mapping[str, Remote], *, forks: int, cancel: threading.Event, tell: Tell
 ) -> Prepared:
     """Read, check and plan. Raises FleetError, ChecksFailed, InputError, Interrupted."""
-    _refuse_containers(order)
     run_id = new_run_id(time.time())
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
@@ -120,16 +121,6 @@ def prepare(
     )
 
 
-def _refuse_containers(order: Order) -> None:
-    """Raise InputError for hosts with an image: a job must not run beside it unnoticed."""
-    inside = [each.alias for each in order.members if each.container_runtime != "none"]
-    if inside:
-        raise InputError(
-            f"{', '.join(inside[:5])}: `image` is set, and launch does not train in containers yet",
-            "write container_runtime=none to train with the interpreter that `python` names on the host",
-        )
-
-
 def _checked(
     order: Order, run_id: str, facts: Mapping[str, Facts]
 ) -> tuple[topology.Arrangement, tuple[Verdict, ...]]:
@@ -142,13 +133,14 @@ def _checked(
     except (TopologyError, HostError) as error:
         problem = error
     made = arranged.topology if arranged else None
-    verdicts = steps.check(order.members, facts, made) if order.check else []
+    verdicts = steps.check(order.members, facts, made, steps.LAUNCH if order.check else steps.PLAN)
     if steps.exit_code(verdicts):
-        raise ChecksFailed([verdict for verdict in verdicts if steps.exit_code([verdict])])
+        wrong = [verdict for verdict in verdicts if steps.exit_code([verdict])]
+        raise ChecksFailed(wrong, avoidable=order.check)
     if problem is not None:
         raise problem
     assert arranged is not None
-    return arranged, tuple(verdicts)
+    return arranged, tuple(verdicts) if order.check else ()
 
 
 def _wishes(order: Order) -> Wishes:
@@ -196,14 +188,11 @@ def _plan(
     order: Order, run_id: str, made: Topology, facts: Mapping[str, Facts], wishes: Wishes, root: Path
 ) -> tuple[Plan, dict[str, str]]:
     settings = {each.alias: each for each in order.members}
+    found = {alias: containers.ground(each, facts[alias]) for alias, each in settings.items()}
+    grounds = {alias: ground for alias, ground in found.items() if ground is not None}
     environments = {
-        node.alias: firewall(
-            made,
-            node,
-            run_id=run_id,
-            login=facts[node.alias][ENVIRONMENT].variables,
-            declared=settings[node.alias].env,
-            wishes=wishes,
+        node.alias: _environment(
+            made, node, run_id, facts[node.alias], grounds.get(node.alias), settings[node.alias], wishes
         )
         for node in made.nodes
     }
@@ -215,8 +204,24 @@ def _plan(
         timeouts=order.timeouts,
         template=order.template,
     )
-    result = plan.make(run_id, made, order.members, environments, _versions(facts), _homes(facts), request)
+    versions, homes = _versions(facts), _homes(facts)
+    result = plan.make(run_id, made, order.members, environments, versions, homes, request, grounds)
     return result, {alias: each.secrets_json for alias, each in environments.items()}
+
+
+def _environment(
+    made: Topology,
+    node: Node,
+    run_id: str,
+    facts: Facts,
+    ground: Ground | None,
+    settings: Settings,
+    wishes: Wishes,
+) -> Environment:
+    """A bare host's login shell has variables, a container's image has; nothing of the first gets into it."""
+    login = containers.traps(ground) if ground else facts[ENVIRONMENT].variables
+    made_for = firewall(made, node, run_id=run_id, login=login, declared=settings.env, wishes=wishes)
+    return replace(made_for, keep=()) if ground else made_for
 
 
 def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:
@@ -229,5 +234,5 @@ def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:
 
 def _versions(facts: Mapping[str, Facts]) -> dict[str, str]:
     """Each host's Paddle version; "" where none was found (the checks say so, the plan refuses it)."""
-    found = {alias: each.get(PYTHON) for alias, each in facts.items()}
-    return {alias: each.paddle.version if each and each.paddle else "" for alias, each in found.items()}
+    found = {alias: paddle_on(each) for alias, each in facts.items()}
+    return {alias: paddle.version if paddle else "" for alias, paddle in found.items()}

@@ -24,6 +24,7 @@ class RunFiles:
         self.agent = os.path.join(self.directory, "agent.pyz")
         self.plan = os.path.join(self.directory, "plan.json")
         self.node_script = os.path.join(self.directory, "node.sh")
+        self.container_script = os.path.join(self.directory, "container.sh")
         self.key = os.path.join(self.directory, "channel.key")
         self.secrets = os.path.join(self.directory, "secrets.json")
         self.records = os.path.dirname(expanded(log_dir)) if log_dir else self.directory
@@ -31,6 +32,10 @@ class RunFiles:
         self.supervisor_log = os.path.join(self.records, "supervisor.log")
         self.ranks = os.path.join(self.records, "ranks")
         self.site = os.path.join(self.records, "site")
+        self.container_log = os.path.join(self.records, "container.log")
+        # The two ends of the line into a container.
+        self.to_inside = os.path.join(self.records, "to-inside")
+        self.from_inside = os.path.join(self.records, "from-inside")
 
     def rank(self, local_rank: int) -> str:
         """The record that the rank entry of this local rank writes."""

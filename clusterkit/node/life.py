@@ -5,6 +5,7 @@ import time
 from typing import Any, Dict, Optional
 
 from . import processes
+from .container import Removal
 from .files import RunFiles, last_bytes, make_private_directory, remove
 from .launcher import Launcher
 from .plan import Plan
@@ -41,6 +42,7 @@ class Life:
         self._ending: Optional[processes.Ending] = None
         self._ranks_done_at: Optional[float] = None
         self._hurried = False
+        self._removal: Optional[Removal] = None
 
     @property
     def left(self) -> Any:
@@ -54,14 +56,17 @@ class Life:
             self.failure.update(more)
 
     def prepare(self) -> None:
-        """The node could start now, or has failed and says why."""
+        """The node could start now, or has failed and says why; a container takes its time until then."""
+        if self.launcher.pid is not None:
+            return
         try:
             make_private_directory(self._files.ranks)
             self.launcher.prepare()
         except OSError as error:
             self.fail("launcher", "cannot prepare the start: %s: %s" % (error.filename, error.strerror))
             return
-        self.state = "prepared"
+        if self.launcher.is_ready:
+            self.state = "prepared"
 
     def start(self, at: float) -> None:
         """The launcher starts when this host's clock shows `at`."""
@@ -83,7 +88,10 @@ class Life:
         self._reap()
         problem = self.launcher.look()
         self.ranks.look()
-        if self.state in ("prepared", "starting", "running") and self._ending is None:
+        if self.state == "gate" and self.launcher.is_ready:
+            self.state = "prepared"
+        is_on = self.state in ("prepared", "starting", "running") or self.launcher.pid is not None
+        if is_on and self._ending is None:
             self._watch(problem, now)
         if self._ending is not None:
             self._go_on_ending(self._ending, now)
@@ -171,8 +179,10 @@ class Life:
             # The grace is the scripts'. A launcher alone may hang for ever, as Paddle's does now and then.
             self._hurried = True
             ending.hurry(now, processes.STRAGGLER_GRACE)
-        if ending.step(now, may_signal=launcher_gone):
+        if self._removal is None and ending.step(now, may_signal=launcher_gone):
             self._reap()
+            self._removal = Removal(self._plan)
+        if self._removal is not None and self._removal.step(now):
             self.ranks.look()
             remove(self._files.secrets)
             self.ended_at = time.time()

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .files import RunFiles, expanded
 
@@ -28,6 +28,20 @@ class Member(NamedTuple):
     ranks: List[int]
 
 
+class Container(NamedTuple):
+    """The container in which this node's launcher runs.
+
+    `runtime` is the command that calls Docker or Podman, `sources` the host's paths of the user's volumes,
+    `unset` variables that must not reach the launcher, `home` a directory that becomes the job's home.
+    """
+
+    runtime: List[str]
+    name: str
+    home: Optional[str]
+    sources: List[str]
+    unset: List[str]
+
+
 class Plan(NamedTuple):
     """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute."""
 
@@ -46,6 +60,7 @@ class Plan(NamedTuple):
     log_dir: str
     keep_environment: List[str]
     timeouts: Timeouts
+    container: Optional[Container] = None
 
     def log(self, local_rank: int) -> str:
         """The file in which Paddle's launcher keeps this local rank's output."""
@@ -99,6 +114,7 @@ def parse(raw: Dict[str, Any]) -> Plan:
         log_dir=expanded(raw["log_dir"]),
         keep_environment=list(raw["keep_environment"]),
         timeouts=limits,
+        container=Container(**raw["container"]) if raw.get("container") else None,
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

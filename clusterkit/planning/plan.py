@@ -13,7 +13,8 @@ from typing import Any
 
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import places, planned
+from clusterkit.planning import containers, places, planned
+from clusterkit.planning.containers import Container, Directories, Ground
 from clusterkit.planning.dialects import Call, for_version
 from clusterkit.planning.environment import Environment
 from clusterkit.planning.places import Home
@@ -21,6 +22,7 @@ from clusterkit.planning.templating import render
 from clusterkit.planning.topology import Node, Topology
 
 TEMPLATE = "paddle-launch.sh.j2"
+CONTAINER_TEMPLATE = "container-run.sh.j2"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Request:
 @dataclass(frozen=True)
 class NodePlan:
     """Everything that one node gets. `files` (name → text) holds no secret; the run's key and `secrets.json`
-    are added when it is launched."""
+    are added when it is launched. With a `container`, `command` is what runs inside."""
 
     node: Node
     run_dir: str
@@ -62,6 +64,7 @@ class NodePlan:
     environment: Environment
     command: tuple[str, ...]
     files: Mapping[str, str] = field(repr=False)
+    container: Container | None = None
 
     @property
     def alias(self) -> str:
@@ -85,7 +88,7 @@ class NodePlan:
 
     @property
     def python(self) -> str:
-        """The interpreter of the agent, the launcher and the ranks."""
+        """The host's interpreter: the agent's, and on a bare host the launcher's and the ranks' too."""
         return self.node.python
 
     @property
@@ -140,8 +143,9 @@ def make(
     paddle_versions: Mapping[str, str],
     homes: Mapping[str, Home],
     request: Request,
+    grounds: Mapping[str, Ground] | None = None,
 ) -> Plan:
-    """The plan of a run; every mapping has each node's alias as a key.
+    """The plan of a run; every mapping has each node's alias as a key, `grounds` those with a container.
 
     Raises InputError for a Paddle that cannot be launched and for a path or an argument that cannot be used,
     TemplateError for a template that does not render.
@@ -153,11 +157,12 @@ def make(
             run_id,
             topology,
             node,
-            settings[node.alias].remote_dir,
+            settings[node.alias],
             environments[node.alias],
             paddle_versions[node.alias],
             homes[node.alias],
             request,
+            (grounds or {}).get(node.alias),
         )
         for node in topology.nodes
     )
@@ -168,12 +173,14 @@ def _node_plan(
     run_id: str,
     topology: Topology,
     node: Node,
-    remote_dir: str,
+    settings: Settings,
     environment: Environment,
     version: str,
     home: Home,
     request: Request,
+    ground: Ground | None,
 ) -> NodePlan:
+    remote_dir = settings.remote_dir
     run = places.run_dir(remote_dir, node.alias, run_id, home.path)
     logs = places.log_dir(run, node.alias, run_id, home)
     workdir = (
@@ -181,7 +188,8 @@ def _node_plan(
         if request.code
         else request.root.as_posix()
     )
-    command = _command(run_id, topology, node, version, run, logs, request)
+    seat = containers.seat(node, ground) if ground else node
+    command = _command(run_id, topology, seat, version, run, logs, request)
     values = {
         "run_id": run_id,
         "alias": node.alias,
@@ -190,12 +198,33 @@ def _node_plan(
         "workdir": workdir,
         "command": command,
     }
-    description = _description(run_id, topology, node, workdir, logs, environment, request.timeouts)
+    where = Directories(
+        run, posixpath.dirname(logs), workdir, places.home_dir(remote_dir, node.alias, home.path)
+    )
+    grace = request.timeouts.grace
+    container = containers.make(settings, node, ground, run_id, where, grace) if ground else None
+    description = _description(
+        run_id, topology, node, workdir, logs, environment, request.timeouts, container
+    )
     files = {
+        **(_container_files(container, values, request) if container else {}),
         "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
         "node.sh": render(TEMPLATE, values, request.template),
     }
-    return NodePlan(node, run, workdir, logs, version, environment, command, MappingProxyType(files))
+    return NodePlan(
+        node, run, workdir, logs, version, environment, command, MappingProxyType(files), container
+    )
+
+
+def _container_files(container: Container, values: Mapping[str, object], request: Request) -> dict[str, str]:
+    """What stands beside node.sh: the script that starts the container, and what that mounts.
+
+    A template that is one file is node.sh's; a folder may have one of each.
+    """
+    folders = [container.home] if container.home else []
+    override = request.template if request.template is not None and request.template.is_dir() else None
+    given = {**values, "command": container.command, "folders": folders}
+    return {**container.files, containers.SCRIPT: render(CONTAINER_TEMPLATE, given, override)}
 
 
 def _command(
@@ -244,8 +273,10 @@ def _description(
     logs: str,
     environment: Environment,
     timeouts: Timeouts,
+    container: Container | None,
 ) -> dict[str, object]:
     """plan.json, schema 1 (docs/architecture.md)."""
+    keep = containers.client_environment() if container else environment.keep
     return {
         "schema": 1,
         "run_id": run_id,
@@ -264,13 +295,14 @@ def _description(
         "job_id": run_id,
         "workdir": workdir,
         "log_dir": logs,
-        "keep_environment": list(environment.keep),
+        "keep_environment": list(keep),
         "timeouts": {
             "gate": timeouts.gate,
             "join": timeouts.join,
             "node": timeouts.node,
             "grace": timeouts.grace,
         },
+        **({"container": container.description()} if container else {}),
     }
 
 

@@ -16,11 +16,15 @@ from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses, ports
 from clusterkit.planning import devices as device_shares
 from clusterkit.probes import HOST, KERNEL, LISTENING, PYTHON, RUNS
+from clusterkit.probes.python import host_python
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host in a run. `ranks` are its global ranks in the order of their local ranks."""
+    """A host in a run. `ranks` are its global ranks in the order of their local ranks.
+
+    `devices` are the host's own numbers, `python` is the host's interpreter, also where a container is used.
+    """
 
     alias: str
     node_rank: int
@@ -110,7 +114,7 @@ def assign(
         ranks = tuple(range(first, first + share.ranks))
         first += share.ranks
         python = facts[settings.alias].get(PYTHON)
-        path = python.path if python else settings.python
+        path = python.path if python else host_python(settings)
         nodes.append(
             Node(settings.alias, node_rank, address.ip, address.interface, ranks, share.devices, path)
         )
