@@ -145,7 +145,7 @@ def test_what_is_missing_is_told(found: dict[str, str], words: str) -> None:
             "no permission to use Docker: permission denied",
         ),
         (
-            "Unable to find image 'a@sha256:12' locally\ndocker: Error response from daemon: No such image: a",
+            "Unable to find image 'a@sha256:1' locally\ndocker: Error response from daemon: No such image: a",
             "the image is not on this host, `clusterkit preflight` pulls it: No such image: a",
         ),
         ("Error: something else", "its container did not start: something else"),
