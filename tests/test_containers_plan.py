@@ -83,13 +83,13 @@ def test_every_script_is_a_shell_script() -> None:
 
 
 def test_inside_the_devices_are_numbered_from_zero_and_the_plan_has_the_hosts() -> None:
-    case = {"settings": {"image": "train:1", "container_runtime": "docker"}, "devices": [2, 5]}
+    case = {"settings": {"image": "train:1", "container_runtime": "docker"}, "devices": [5, 2]}
     node = planned({**case, "facts": {"container": "docker-gpu", "container_inside": "gpu"}})
-    assert node.command[node.command.index("--devices") + 1] == "0,1"
-    assert node.node.devices == (2, 5)
-    assert node.environment.set["CLUSTERKIT_DEVICES"] == "2,5"
-    shown = plan.planned.as_json(_plan_of(node), show_env=False)["nodes"][0]
-    assert (shown["devices"], shown["container"]["name"]) == ([2, 5], "clusterkit-r1-gpu01")
+    assert node.command[node.command.index("--devices") + 1] == "1,0"
+    assert node.node.devices == (5, 2)
+    assert node.environment.set["CLUSTERKIT_DEVICES"] == "5,2"
+    shown = _plan_of(node).as_json()["nodes"][0]
+    assert (shown["devices"], shown["container"]["name"]) == ([5, 2], "clusterkit-r1-gpu01")
 
 
 def _plan_of(node: plan.NodePlan) -> plan.Plan:

@@ -4,6 +4,7 @@ What it says to the host is how the launcher ended; that it is gone says the sam
 """
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from . import line, processes
 from .files import RunFiles
 from .plan import Plan, open_run
 
+# Deep recursion in operators takes more than the usual 8 MiB of stack.
+_STACK = 64 << 20
 # The start is announced about half a second before; more than this is a clock gone wrong.
 _LONGEST_LEAD = 5.0
 
@@ -104,6 +107,7 @@ class Inside:
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_raise_stack,
             )
             os.close(log)
         except OSError as error:
@@ -148,3 +152,11 @@ class Inside:
                 self._say(ended=code)
         alone = self._alone_since
         return alone is not None and time.monotonic() > alone + self._plan.timeouts.grace
+
+
+def _raise_stack() -> None:
+    """The launcher may use this much stack, where the runtime's hard limit lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    most = _STACK if hard == resource.RLIM_INFINITY else min(_STACK, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_STACK, (most, hard))

@@ -26,7 +26,7 @@ from clusterkit.probes.host import HostFacts
 NODE_LABEL = "clusterkit.node_rank"
 SCRIPT = "container.sh"
 PASSWD = "passwd"
-# Deep recursion in operators takes more than the usual 8 MiB; a limit, since some runtimes set none at all.
+# What NVIDIA recommends for its images: deep recursion in operators takes more than the usual 8 MiB.
 STACK_BYTES = 64 << 20
 # `docker stop` by hand: the job's own grace, and a little for the supervisor to do it properly.
 STOP_MARGIN_S = 5
@@ -136,7 +136,9 @@ def traps(ground: Ground) -> dict[str, str]:
 
 def seat(node: Node, ground: Ground) -> Node:
     """The node as its launcher sees it: the image's interpreter, and devices that are numbered from 0."""
-    devices = None if node.devices is None else tuple(range(len(node.devices)))
+    # By the order that they have on the host, whatever the order of the list.
+    shown = sorted(node.devices or ())
+    devices = None if node.devices is None else tuple(shown.index(device) for device in node.devices)
     return Node(
         node.alias, node.node_rank, node.node_ip, node.interface, node.ranks, devices, ground.inside.python
     )
@@ -229,7 +231,8 @@ def _limits(settings: Settings, ground: Ground) -> tuple[str, ...]:
     inside = ground.inside
     stack = inside.stack is None or inside.stack >= STACK_BYTES
     options = [] if own_shm else [f"--shm-size={settings.shm_size}"]
-    if stack and "stack" not in limits:
+    # Given one limit Podman sets others too, which not every host permits; `enter` raises this one inside.
+    if stack and "stack" not in limits and ground.runtime.kind == "docker":
         options += ["--ulimit", f"stack={STACK_BYTES}:{STACK_BYTES}"]
     if ground.cards and ground.verbs:
         options += ["--device", "/dev/infiniband"]

@@ -33,7 +33,10 @@ _REACH = ("address", "port", "user", "private_key_file", "ssh_common_args", "ssh
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node of a run: its place in the rank table, its directories on the host, and how it was reached."""
+    """One node of a run: its place in the rank table, its directories on the host, and how it was reached.
+
+    `devices` are the host's own numbers, by local rank; `container` is the name of its container.
+    """
 
     host: str
     node_rank: int
@@ -45,6 +48,8 @@ class NodeRecord:
     log_dir: str
     reach: Mapping[str, Any]
     clock_offset_s: float = 0.0
+    devices: tuple[int, ...] | None = None
+    container: str = ""
 
     def log_of(self, rank: int) -> str:
         """The path of this rank's log on the host (Paddle names it after the local rank)."""
@@ -220,9 +225,15 @@ def _document(record: RunRecord) -> dict[str, Any]:
 
 def _record(document: Mapping[str, Any]) -> RunRecord:
     plan = document["plan"]
-    nodes = tuple(NodeRecord(**{**node, "ranks": tuple(node["ranks"])}) for node in plan["nodes"])
+    nodes = tuple(_node(node) for node in plan["nodes"])
     status = {key: value for key, value in document.items() if key != "plan"}
     return RunRecord(**{**plan, "args": tuple(plan["args"]), "nodes": nodes, "status": status})
+
+
+def _node(document: Mapping[str, Any]) -> NodeRecord:
+    devices = document.get("devices")
+    listed = {"ranks": tuple(document["ranks"]), "devices": None if devices is None else tuple(devices)}
+    return NodeRecord(**{**document, **listed})
 
 
 def age(record: RunRecord, now: float | None = None) -> float:
