@@ -113,7 +113,7 @@ class Life:
             self.state = "running"
         rank_failure = self.ranks.failure()
         if problem:
-            self.fail("launcher", problem)
+            self.fail("launcher", problem, at=self.ranks.seen_last())
         elif self._launcher_was_killed(rank_failure):
             self._fail_by_launcher(rank_failure)
         elif rank_failure:

@@ -50,6 +50,15 @@ class Ranks:
         """No rank's script runs: each has ended, or was never started."""
         return all(state["started_at"] is None or state["ended_at"] is not None for state in self.states())
 
+    def seen_last(self) -> float:
+        """The time of something that ended every rank at once: just before they were seen for the last time.
+
+        Now, where none runs. Otherwise a rank, which ended with the rest, would seem to have failed first.
+        """
+        running = [local for local, record in self._records.items() if record["ended_at"] is None]
+        seen = [self._seen_alive[local] for local in running if local in self._seen_alive]
+        return min(seen) - 0.001 if seen else time.time()
+
     def failure(self) -> Optional[Dict[str, Any]]:
         """The first failure among the ranks: a wrong world before anything else, then the earliest end."""
         failed = [state for state in self.states() if _has_failed(state)]
