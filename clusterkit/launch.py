@@ -175,6 +175,8 @@ def _record(prepared: Prepared) -> RunRecord:
             servers=node.servers,
             reach=reach(prepared.settings[node.alias]),
             clock_offset_s=prepared.clock_offsets.get(node.alias, 0.0),
+            devices=node.node.devices,
+            container=node.container.name if node.container else "",
         )
         for node in plan.nodes
     )

@@ -8,20 +8,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from clusterkit import steps
 from clusterkit.errors import ClusterkitError, FleetError, HostError, InputError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import envfile, places, plan, topology
+from clusterkit.planning import containers, envfile, places, plan, topology
 from clusterkit.planning.attempts import Attempts, checkpoint_dir
-from clusterkit.planning.environment import Wishes, firewall, refuse_overrides
+from clusterkit.planning.containers import Ground
+from clusterkit.planning.devices import paddle_on
+from clusterkit.planning.environment import Environment, Wishes, firewall, refuse_overrides
 from clusterkit.planning.places import Home
 from clusterkit.planning.plan import Plan, Request, Timeouts
 from clusterkit.planning.roles import Role
-from clusterkit.planning.topology import Topology
+from clusterkit.planning.topology import Node, Topology
 from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
 from clusterkit.probes.server_core import SERVER_CORE
 from clusterkit.remote import fan_out
@@ -77,7 +79,7 @@ class Prepared:
 class ChecksFailed(ClusterkitError):
     """Checks tagged `launch` do not allow a start; nothing was changed on any host."""
 
-    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+    def __init__(self, verdicts: Sequence[Verdict], *, avoidable: bool = True) -> None:
         self.verdicts = tuple(verdicts)
         pending = [verdict for verdict in self.verdicts if verdict.status == "pending"]
         failed = [verdict for verdict in self.verdicts if verdict.status != "pending"]
@@ -87,7 +89,7 @@ class ChecksFailed(ClusterkitError):
         todo += ["`clusterkit preflight` makes what is pending"] if pending else []
         super().__init__(
             f"{' and '.join(said)}, so nothing was started",
-            f"{'; '.join(todo)}; or use --no-preflight if you know better",
+            "; ".join(todo) + ("; or use --no-preflight if you know better" if avoidable else ""),
         )
 
     @property
@@ -114,7 +116,7 @@ def prepare(
 
     With `run_id` it is a further attempt of that run.
     """
-    _refuse_containers(order)
+    _refuse_servers_in_containers(order)
     run_id = run_id or new_run_id(time.time())
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
@@ -136,12 +138,12 @@ def prepare(
     )
 
 
-def _refuse_containers(order: Order) -> None:
-    """Raise InputError for hosts with an image: a job must not run beside it unnoticed."""
+def _refuse_servers_in_containers(order: Order) -> None:
+    """Raise InputError: nobody can see before the start whether the Paddle of an image has its servers."""
     inside = [each.alias for each in order.members if each.container_runtime != "none"]
-    if inside:
+    if order.roles and inside:
         raise InputError(
-            f"{', '.join(inside[:5])}: `image` is set, and launch does not train in containers yet",
+            f"{', '.join(inside[:5])}: `image` is set, and parameter servers do not run in containers",
             "write container_runtime=none to train with the interpreter that `python` names on the host",
         )
 
@@ -151,14 +153,14 @@ _PADDLE_CHECKS = ("paddle", "same paddle", "libgomp", "image paddle")
 
 
 def _refuse_without_servers(order: Order, facts: Mapping[str, Facts]) -> None:
-    """Raise FleetError for hosts whose Paddle has no parameter servers; in an image nobody has looked."""
+    """Raise FleetError for hosts whose Paddle has no parameter servers."""
     if not order.roles:
         return
     hint = "use a PaddlePaddle 2.4 to 2.6, whose wheels have them, or build yours with WITH_PSCORE=ON"
     bad: dict[str, HostError] = {}
     for settings in order.members:
         found, python = facts[settings.alias].get(SERVER_CORE), facts[settings.alias].get(PYTHON)
-        if found is False and settings.container_runtime == "none":
+        if found is False:
             version = python.paddle.version if python and python.paddle else ""
             words = f"{settings.alias}: PaddlePaddle {version} was built without its parameter servers"
             bad[settings.alias] = HostError(settings.alias, words, hint)
@@ -184,15 +186,16 @@ def _checked(
     except (TopologyError, HostError) as error:
         problem = error
     made = arranged.topology if arranged else None
-    verdicts = steps.check(order.members, facts, made) if order.check else []
+    verdicts = steps.check(order.members, facts, made, steps.LAUNCH if order.check else steps.PLAN)
     if order.template is not None and order.template.is_file():
         verdicts = [verdict for verdict in verdicts if verdict.name not in _PADDLE_CHECKS]
     if steps.exit_code(verdicts):
-        raise ChecksFailed([verdict for verdict in verdicts if steps.exit_code([verdict])])
+        wrong = [verdict for verdict in verdicts if steps.exit_code([verdict])]
+        raise ChecksFailed(wrong, avoidable=order.check)
     if problem is not None:
         raise problem
     assert arranged is not None
-    return arranged, tuple(verdicts)
+    return arranged, tuple(verdicts) if order.check else ()
 
 
 def _wishes(order: Order) -> Wishes:
@@ -241,23 +244,24 @@ def _plan(
     order: Order, run_id: str, made: Topology, facts: Mapping[str, Facts], wishes: Wishes, root: Path
 ) -> tuple[Plan, dict[str, str]]:
     settings = {each.alias: each for each in order.members}
+    found = {alias: containers.ground(each, facts[alias]) for alias, each in settings.items()}
+    grounds = {alias: ground for alias, ground in found.items() if ground is not None}
     homes = _homes(facts)
     code = sync_name(root) if order.sync else None
+    workdirs = {
+        alias: places.workdir(each.remote_dir, alias, code, root.as_posix(), homes[alias].path)
+        for alias, each in settings.items()
+    }
     environments = {
-        node.alias: firewall(
+        node.alias: _environment(
             made,
             node,
-            run_id=run_id,
-            login=facts[node.alias][ENVIRONMENT].variables,
-            declared=settings[node.alias].env,
-            wishes=wishes,
-            checkpoint_dir=checkpoint_dir(
-                order.checkpoint_dir,
-                places.workdir(
-                    settings[node.alias].remote_dir, node.alias, code, root.as_posix(), homes[node.alias].path
-                ),
-                homes[node.alias].path,
-            ),
+            run_id,
+            facts[node.alias],
+            grounds.get(node.alias),
+            settings[node.alias],
+            wishes,
+            checkpoint_dir(order.checkpoint_dir, workdirs[node.alias], homes[node.alias].path),
         )
         for node in made.nodes
     }
@@ -270,8 +274,33 @@ def _plan(
         template=order.template,
         attempts=order.attempts,
     )
-    result = plan.make(run_id, made, order.members, environments, _versions(facts), homes, request)
+    versions = _versions(facts)
+    result = plan.make(run_id, made, order.members, environments, versions, homes, request, grounds)
     return result, {alias: each.secrets_json for alias, each in environments.items()}
+
+
+def _environment(
+    made: Topology,
+    node: Node,
+    run_id: str,
+    facts: Facts,
+    ground: Ground | None,
+    settings: Settings,
+    wishes: Wishes,
+    checkpoints: str,
+) -> Environment:
+    """A bare host's login shell has variables, a container's image has; nothing of the first gets into it."""
+    login = containers.traps(ground) if ground else facts[ENVIRONMENT].variables
+    made_for = firewall(
+        made,
+        node,
+        run_id=run_id,
+        login=login,
+        declared=settings.env,
+        wishes=wishes,
+        checkpoint_dir=checkpoints,
+    )
+    return replace(made_for, keep=()) if ground else made_for
 
 
 def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:
@@ -284,5 +313,5 @@ def _homes(facts: Mapping[str, Facts]) -> dict[str, Home]:
 
 def _versions(facts: Mapping[str, Facts]) -> dict[str, str]:
     """Each host's Paddle version; "" where none was found (the checks say so, the plan refuses it)."""
-    found = {alias: each.get(PYTHON) for alias, each in facts.items()}
-    return {alias: each.paddle.version if each and each.paddle else "" for alias, each in found.items()}
+    found = {alias: paddle_on(each) for alias, each in facts.items()}
+    return {alias: paddle.version if paddle else "" for alias, paddle in found.items()}

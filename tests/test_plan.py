@@ -20,6 +20,9 @@ import pytest
 
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import PortRange, Secret, Settings
+from clusterkit.node import attempts
+from clusterkit.node.files import RunFiles
+from clusterkit.node.plan import parse
 from clusterkit.planning import places, plan
 from clusterkit.planning.environment import Wishes, firewall
 from clusterkit.planning.places import Home
@@ -247,6 +250,36 @@ def test_an_older_launcher_has_its_port_in_the_environment_and_no_master() -> No
         assert "export FLAGS_START_PORT=29402" in node.files["node.sh"]
         assert node.environment.set["FLAGS_START_PORT"] == "29402"
         assert json.loads(node.files["plan.json"])["meets"] is False
+
+
+@pytest.mark.parametrize(
+    ("version", "meet"), [("1.8.5", False), ("2.2.2", False), ("2.3.2", True), ("3.3.1", True)]
+)
+def test_another_attempt_has_logs_of_its_own_and_another_port_where_the_launchers_meet(
+    version: str, meet: bool, tmp_path: Path
+) -> None:
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        held = other.getsockname()[1]
+        topology = replace(
+            TOPOLOGY, nodes=GPU_NODES, launcher_ports=LAUNCHER_PORTS[: len(GPU_NODES)], master_port=held
+        )
+        node = make(topology, versions={each.alias: version for each in GPU_NODES}).nodes[0]
+        (tmp_path / "node.sh").write_text(node.files["node.sh"])
+        base = parse(json.loads(node.files["plan.json"]))
+        port = attempts.master_port(RunFiles(str(tmp_path)), base)
+    assert (port != held) is meet
+    again = base._replace(attempt=1, log_dir=f"{node.run_dir}/attempt-1/logs", master_port=port)
+    first = node.files["node.sh"].splitlines()
+    second = attempts.node_script(node.files["node.sh"], base, again).splitlines()
+    changed = [(old, new) for old, new in zip(first, second, strict=True) if old != new]
+    assert changed[0] == ("export CLUSTERKIT_ATTEMPT=0", "export CLUSTERKIT_ATTEMPT=1")
+    (old, new) = shlex.split(changed[-1][0]), shlex.split(changed[-1][1])
+    words = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
+    logs = (f"{node.run_dir}/logs", f"{node.run_dir}/attempt-1/logs")
+    master = [(f"10.0.0.1:{held}", f"10.0.0.1:{port}")] if meet else []
+    assert (len(changed), words) == (2, [*master, logs])
 
 
 def test_the_log_of_a_rank_is_named_as_the_launcher_names_it() -> None:

@@ -13,6 +13,7 @@ from clusterkit import tables
 from clusterkit.errors import FleetError, Interrupted, TopologyError, Unreachable
 from clusterkit.inventory.model import Settings
 from clusterkit.planning.attempts import Attempts
+from clusterkit.planning.roles import Role
 from clusterkit.prepare import ChecksFailed, Order, Prepared
 from clusterkit.probes.gpu_errors import GPU_ERRORS
 from clusterkit.replacing import NextAttempt, Reserve, broken_gpus, gone, plan_next
@@ -70,9 +71,11 @@ def next_attempt(
     spares: tuple[str, ...] = ("spare0", "spare1"),
     decided: Mapping[str, Any] = DECIDED,
     most: int = 2,
+    roles: Mapping[str, Role] | None = None,
 ) -> tuple[NextAttempt | None, list[str]]:
     """The next attempt, and what was said on the way to it."""
-    order = Order(Path("i.ini"), settings(*HOSTS), "train.py", (), Path("/"), attempts=Attempts(most))
+    attempts = Attempts(most)
+    order = Order(Path("i.ini"), settings(*HOSTS), "train.py", (), Path("/"), attempts=attempts, roles=roles)
     reserve = Reserve(order, settings(*spares), Preparing(errors or {}, counts or {}), tables.load())
     events: list[Event] = []
     found = plan_next(RECORD, plan_of(order, {}), now, decided, reserve, events.append)
@@ -95,6 +98,17 @@ def test_a_spare_takes_the_place_of_the_lost_host() -> None:
     assert [(each["attempt"], each["outcome"], each["cause"]["detail"]) for each in begun.history] == [
         (0, "lost", "heard nothing")
     ]
+
+
+def test_a_spare_takes_over_the_role_of_the_host_in_whose_place_it_is() -> None:
+    roles = {"gpu0": Role(servers=1), "gpu1": Role(servers=1, trainers=1), "gpu2": Role(trainers=2)}
+    found, _ = next_attempt(status(gpu1="lost"), roles=roles)
+    assert found is not None
+    assert found.reserve.order.roles == {
+        "gpu0": roles["gpu0"],
+        "spare0": roles["gpu1"],
+        "gpu2": roles["gpu2"],
+    }
 
 
 def test_every_host_that_is_gone_is_replaced() -> None:

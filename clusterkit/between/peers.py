@@ -9,6 +9,7 @@ from clusterkit.facts import NOT_FOUND, Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses
 from clusterkit.probes import CONTAINER, KERNEL, NETWORK, PYTHON
+from clusterkit.probes.python import host_python
 from clusterkit.steps import Fleet
 
 # How far from a wanted port the next free one may be.
@@ -66,7 +67,7 @@ def _peer(settings: Settings, fleet: Fleet, ip: str, interface: str) -> Peer:
         interface=interface,
         mtu=link.mtu if link else 1500,
         speed=link.speed if link else None,
-        python=python.path if python else settings.python,
+        python=python.path if python else host_python(settings),
         runtime=_runtime(facts) if _unfit(facts) else (),
     )
 

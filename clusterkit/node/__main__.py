@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Callable, Dict, List
 
-_USAGE = "usage: agent.pyz stage | start|attach|supervise|rank|state|stop RUN_DIR …"
+_USAGE = "usage: agent.pyz stage | start|attach|supervise|rank|contain|enter|state|stop RUN_DIR …"
 
 
 def main(arguments: List[str]) -> int:
@@ -17,6 +17,8 @@ def main(arguments: List[str]) -> int:
         "attach": _attach,
         "supervise": _supervise,
         "rank": _rank,
+        "contain": _contain,
+        "enter": _enter,
         "state": _state,
         "stop": _stop,
     }
@@ -69,6 +71,20 @@ def _rank(arguments: List[str]) -> int:
     code = rank.run(arguments[0], arguments[1:])
     rank.end_like(code)
     return code
+
+
+def _contain(arguments: List[str]) -> int:
+    from . import container, rank
+
+    code = container.main(arguments[0], int(arguments[1]), int(arguments[2]), int(arguments[3], 8))
+    rank.end_like(code)
+    return code
+
+
+def _enter(arguments: List[str]) -> int:
+    from . import inside
+
+    return inside.main(arguments[0])
 
 
 def _state(arguments: List[str]) -> int:

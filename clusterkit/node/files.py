@@ -25,6 +25,7 @@ class RunFiles:
         self.agent = os.path.join(self.directory, "agent.pyz")
         self.plan = os.path.join(self.directory, "plan.json")
         self.first_script = os.path.join(self.directory, "node.sh")
+        self.container_script = os.path.join(self.directory, "container.sh")
         self.key = os.path.join(self.directory, "channel.key")
         self.secrets = os.path.join(self.directory, "secrets.json")
         self.records = os.path.dirname(expanded(log_dir)) if log_dir else self.directory
@@ -37,6 +38,10 @@ class RunFiles:
         self.node_script = os.path.join(self.own, "node.sh") if attempt else self.first_script
         self.ranks = os.path.join(self.own, "ranks")
         self.site = os.path.join(self.records, "site")
+        self.container_log = os.path.join(self.own, "container.log")
+        # The two ends of the line into a container.
+        self.to_inside = os.path.join(self.records, "to-inside")
+        self.from_inside = os.path.join(self.records, "from-inside")
 
     def of_attempt(self, attempt: int) -> "RunFiles":
         """The same run's files, with the logs and records of this attempt."""

@@ -3,9 +3,10 @@
 import os
 import select
 import signal
+import sys
 import time
 import traceback
-from typing import Dict, Optional
+from typing import Dict, List, Optional
 
 from . import processes
 from .files import RunFiles
@@ -29,7 +30,7 @@ def environment(plan: Plan) -> Dict[str, str]:
 
 
 class Launcher:
-    """`sh node.sh`. All times are this host's clock."""
+    """`sh node.sh`, or who watches the container in which that runs. All times are this host's clock."""
 
     def __init__(self, plan: Plan, files: RunFiles, umask: int) -> None:
         self._plan = plan
@@ -42,9 +43,13 @@ class Launcher:
         self.started_at: Optional[float] = None
         self.ended_at: Optional[float] = None
         self.exit: Optional[int] = None
+        self.is_ready = False
 
     def prepare(self) -> None:
-        """The child exists and waits for `start`. Raises OSError (no process, no log file, no workdir)."""
+        """The child exists; once `is_ready` it waits for `start`, which on a bare host is at once.
+
+        Raises OSError (no process, no log file, no workdir).
+        """
         os.makedirs(self._plan.log_dir, exist_ok=True)
         log = os.open(self._plan.launcher_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         null = os.open(os.devnull, os.O_RDWR)
@@ -60,6 +65,7 @@ class Launcher:
         for file in (go_read, news_write, null, log):
             os.close(file)
         os.set_blocking(self._news, False)
+        self.is_ready = self._plan.container is None
 
     def start(self, at: float) -> None:
         """The child starts the launcher when this host's clock shows `at`, at once if that has passed."""
@@ -80,18 +86,24 @@ class Launcher:
         try:
             for data in iter(lambda: os.read(self._news, 4096), b""):
                 self._said += data
+            os.close(self._news)
+            self._news = -1
+            self._said += b"\n"
         except BlockingIOError:
-            return None
-        os.close(self._news)
-        self._news = -1
-        return self._understand(self._said.decode("utf-8", "replace"))
+            pass
+        *lines, self._said = self._said.split(b"\n")
+        return self._understand([line.decode("utf-8", "replace") for line in lines if line])
 
-    def _understand(self, said: str) -> Optional[str]:
-        lines = said.splitlines()
-        if lines and lines[0].startswith("started "):
-            self.started_at = float(lines[0].split()[1])
-            lines = lines[1:]
-        return "; ".join(lines) if lines else None
+    def _understand(self, lines: List[str]) -> Optional[str]:
+        problems = []
+        for line in lines:
+            if line == "ready":
+                self.is_ready = True
+            elif line.startswith("started "):
+                self.started_at = float(line.split()[1])
+            else:
+                problems.append(line)
+        return "; ".join(problems) if problems else None
 
     def ended(self, status: int, at: float) -> None:
         """Note how it ended (`status` of waitpid): the exit code, or minus the signal."""
@@ -126,6 +138,8 @@ class Launcher:
             signal.signal(signum, signal.SIG_DFL)
         processes.die_with_parent(signal.SIGTERM, parent)
         os.setsid()
+        if self._plan.container is not None:
+            self._watch_container(go, news, null, log)
         os.dup2(null, 0)
         # Paddle repeats local rank 0's log on stdout; it is in that rank's file already.
         os.dup2(null, 1)
@@ -143,6 +157,17 @@ class Launcher:
             time.sleep(max(0.0, due - time.monotonic()))
         os.write(news, b"started %.6f\n" % time.time())
         os.execve("/bin/sh", ["sh", self._files.node_script], environ)
+
+    def _watch_container(self, go: int, news: int, null: int, log: int) -> None:
+        """Become a program of its own: none of the supervisor's sockets may stay open in it."""
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.dup2(log, 2)
+        for file in (go, news):
+            os.set_inheritable(file, True)
+        words = [str(go), str(news), "%o" % self._umask]
+        command = [sys.executable, "-I", self._files.agent, "contain", self._files.directory, *words]
+        os.execve(sys.executable, command, environment(self._plan))
 
     @staticmethod
     def _wait_for_time(go: int) -> Optional[float]:

@@ -5,6 +5,7 @@ import time
 from typing import Any, Dict, Optional
 
 from . import attempts, processes, stacks
+from .container import Removal
 from .files import RunFiles, last_bytes, make_private_directory, remove
 from .launcher import Launcher
 from .plan import Plan
@@ -43,6 +44,7 @@ class Life:
         self._ending: Optional[processes.Ending] = None
         self._ranks_done_at: Optional[float] = None
         self._hurried = False
+        self._removal: Optional[Removal] = None
         self._dumped: Optional[float] = None
 
     @property
@@ -62,7 +64,9 @@ class Life:
             self.failure.update(more)
 
     def prepare(self) -> None:
-        """The node could start now, or has failed and says why."""
+        """The node could start now, or has failed and says why; a container takes its time until then."""
+        if self.launcher.pid is not None:
+            return
         try:
             make_private_directory(self._files.ranks)
             attempts.begin(self._files, self._plan, self._base)
@@ -70,7 +74,8 @@ class Life:
         except OSError as error:
             self.fail("launcher", "cannot prepare the start: %s: %s" % (error.filename, error.strerror))
             return
-        self.state = "prepared"
+        if self.launcher.is_ready:
+            self.state = "prepared"
 
     def start(self, at: float) -> None:
         """The launcher starts when this host's clock shows `at`."""
@@ -93,15 +98,17 @@ class Life:
             return
         self._dumped = hang["since"]
         for pid in self.ranks.running():
-            if stacks.listens(pid):
-                os.kill(pid, stacks.REQUEST)
+            stacks.ask(pid)
 
     def observe(self, now: float) -> None:
         """Notice what has happened since the last call. `now` is the monotonic clock."""
         self._reap()
         problem = self.launcher.look()
         self.ranks.look()
-        if self.state in ("prepared", "starting", "running") and self._ending is None:
+        if self.state == "gate" and self.launcher.is_ready:
+            self.state = "prepared"
+        is_on = self.state in ("prepared", "starting", "running") or self.launcher.pid is not None
+        if is_on and self._ending is None:
             self._watch(problem, now)
         if self._ending is not None:
             self._go_on_ending(self._ending, now)
@@ -123,7 +130,7 @@ class Life:
             self.state = "running"
         rank_failure = self.ranks.failure()
         if problem:
-            self.fail("launcher", problem)
+            self.fail("launcher", problem, at=self.ranks.seen_last())
         elif self._launcher_was_killed(rank_failure):
             self._fail_by_launcher(rank_failure)
         elif rank_failure:
@@ -189,8 +196,10 @@ class Life:
             # The grace is the scripts'. A launcher alone may hang for ever, as Paddle's does now and then.
             self._hurried = True
             ending.hurry(now, processes.STRAGGLER_GRACE)
-        if ending.step(now, may_signal=launcher_gone):
+        if self._removal is None and ending.step(now, may_signal=launcher_gone):
             self._reap()
+            self._removal = Removal(self._plan)
+        if self._removal is not None and self._removal.step(now):
             self.ranks.look()
             if self._plan.attempt >= self._plan.restarts.most:
                 remove(self._files.secrets)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .files import RunFiles, expanded
 
@@ -43,6 +43,22 @@ class Member(NamedTuple):
     ranks: List[int]
 
 
+class Container(NamedTuple):
+    """The container in which this node's launcher runs.
+
+    `runtime` is the command that calls Docker or Podman, `sources` the host's paths of the user's volumes,
+    `unset` variables that must not reach the launcher, `home` a directory that becomes the job's home,
+    `checkpoints` one that is mounted for its checkpoints alone.
+    """
+
+    runtime: List[str]
+    name: str
+    home: Optional[str]
+    checkpoints: Optional[str]
+    sources: List[str]
+    unset: List[str]
+
+
 class Plan(NamedTuple):
     """One node's plan. `ranks` are global ranks in the order of their local ranks; paths are absolute.
 
@@ -76,6 +92,7 @@ class Plan(NamedTuple):
     history: Sequence[Dict[str, Any]] = ()
     # What becomes of a job that hangs: report, dump, stop or restart.
     on_hang: str = "report"
+    container: Optional[Container] = None
 
     def log(self, local_rank: int) -> str:
         """The file in which the launcher will keep this local rank's output; `*` is what only it knows."""
@@ -144,6 +161,7 @@ def parse(raw: Dict[str, Any]) -> Plan:
         restarts=Restarts(**raw.get("restarts", {})),
         history=list(raw.get("history", [])),
         on_hang=raw.get("on_hang", "report"),
+        container=Container(**raw["container"]) if raw.get("container") else None,
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

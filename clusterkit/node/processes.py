@@ -47,6 +47,24 @@ def is_alive(pid: int, born: int) -> bool:
     return found is not None and found.born == born and found.state not in ("Z", "X")
 
 
+def outside(pid: int, born: int) -> Optional[Process]:
+    """The process that is `pid` inside a container, by its number here; None if there is none (any more)."""
+    for entry in table().values():
+        if entry.born == born and _number_inside(entry.pid) == pid:
+            return entry
+    return None
+
+
+def _number_inside(pid: int) -> Optional[int]:
+    """A process's number in the innermost namespace of numbers that it is in."""
+    try:
+        with open("/proc/%d/status" % pid) as status:
+            numbers = [line.split()[1:] for line in status if line.startswith("NSpid:")]
+    except OSError:
+        return None
+    return int(numbers[0][-1]) if numbers and numbers[0] else pid
+
+
 def table() -> Dict[int, Process]:
     """All processes that this user can see, zombies left out."""
     found: Dict[int, Process] = {}
@@ -76,6 +94,12 @@ def marked(run_id: str, node_rank: int, pids: Iterable[int]) -> Set[int]:
         except OSError:
             continue
     return found
+
+
+def children(parents: Iterable[int]) -> List[int]:
+    """The processes that have one of `parents` as their parent."""
+    wanted = set(parents)
+    return [entry.pid for entry in table().values() if entry.parent in wanted]
 
 
 def descendants(roots: Iterable[int], processes: Dict[int, Process]) -> Set[int]:
@@ -111,7 +135,8 @@ def of_run(run_id: str, node_rank: int, supervisor: Optional[int] = None) -> Dic
     """
     processes = table()
     found = marked(run_id, node_rank, processes)
-    found |= descendants([supervisor] if supervisor else found, processes)
+    # What runs in a container descends from the runtime's own daemon, not from the supervisor.
+    found |= descendants([*found, *([supervisor] if supervisor else [])], processes)
     found -= ancestors(os.getpid(), processes)
     return {pid: processes[pid] for pid in found if processes[pid].state not in ("Z", "X")}
 

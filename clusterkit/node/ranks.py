@@ -13,6 +13,8 @@ TAIL = 4000
 # With less room than this on its disk a log is most likely cut off.
 _ROOM = 16384
 _SIGKILL = 9
+# A container that is killed takes its ranks along: whoever watches it gets this long to say so first.
+_SETTLE = 1.0
 
 
 def log_path(plan: Plan, local: int, record: Dict[str, Any]) -> str:
@@ -40,6 +42,7 @@ class Ranks:
         self._records: Dict[int, Dict[str, Any]] = {}
         self._seen_alive: Dict[int, float] = {}
         self._tails: Dict[int, str] = {}
+        self._outside: Dict[int, processes.Process] = {}
 
     def look(self) -> None:
         """Read what has changed since the last look."""
@@ -63,12 +66,23 @@ class Ranks:
         return all(state["started_at"] is None or state["ended_at"] is not None for state in self._all())
 
     def running(self) -> List[int]:
-        """The pids of the scripts that run."""
-        return [
+        """The pids of the scripts that run, as this host numbers them."""
+        found = [
             state["pid"]
             for state in self.states()
             if state["pid"] and state["started_at"] is not None and state["ended_at"] is None
         ]
+        # In a container what is known here is the entry, whose child the script is.
+        return processes.children(found) if self._plan.container and found else found
+
+    def seen_last(self) -> float:
+        """The time of something that ended every rank at once: just before they were seen for the last time.
+
+        Now, where none runs. Otherwise a rank, which ended with the rest, would seem to have failed first.
+        """
+        running = [local for local, record in self._records.items() if record["ended_at"] is None]
+        seen = [self._seen_alive[local] for local in running if local in self._seen_alive]
+        return min(seen) - 0.001 if seen else time.time()
 
     def failure(self) -> Optional[Dict[str, Any]]:
         """The first failure of a rank or a server: a wrong world before anything else, then the earliest."""
@@ -108,7 +122,7 @@ class Ranks:
         record = self._records.get(local, {})
         return {
             "local_rank": local,
-            "pid": record.get("child") or record.get("pid"),
+            "pid": self._pid(local, record),
             "started_at": record.get("started_at"),
             "ended_at": record.get("ended_at"),
             "exit_code": record.get("exit_code"),
@@ -141,8 +155,10 @@ class Ranks:
         if record is None or record["ended_at"] is not None:
             return
         now = time.time()
-        if processes.is_alive(record["pid"], record["born"]):
+        if self._is_alive(local, record):
             self._seen_alive[local] = now
+            return
+        if self._plan.container and now - self._seen_alive.get(local, now) < _SETTLE:
             return
         # What it wrote last is there by now.
         self._read(local)
@@ -150,6 +166,24 @@ class Ranks:
         if record["ended_at"] is None:
             record.update(ended_at=self._seen_alive.get(local, now), signal=_SIGKILL)
             self._keep_tail(local)
+
+    def _is_alive(self, local: int, record: Dict[str, Any]) -> bool:
+        """Whether the entry runs. In a container it has another number, and is looked for once."""
+        if self._plan.container is None:
+            return processes.is_alive(record["pid"], record["born"])
+        found = self._outside.get(local)
+        if found is None or found.born != record["born"]:
+            found = processes.outside(record["pid"], record["born"])
+            if found is not None:
+                self._outside[local] = found
+        return found is not None and processes.is_alive(found.pid, found.born)
+
+    def _pid(self, local: int, record: Dict[str, Any]) -> Optional[int]:
+        """The script's process as this host numbers it; of one in a container its entry's."""
+        if self._plan.container is None:
+            return record.get("child") or record.get("pid")
+        found = self._outside.get(local)
+        return found.pid if found and record else None
 
     def _keep_tail(self, local: int) -> None:
         if _has_failed(self._state(local)):

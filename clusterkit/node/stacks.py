@@ -50,6 +50,15 @@ def arrange(files: RunFiles, local_rank: int, environ: Dict[str, str]) -> None:
     environ[_FILE] = files.stacks(local_rank)
 
 
+def ask(pid: int) -> None:
+    """The process appends its stacks to its file, if it listens, is there still, and is ours to signal."""
+    if listens(pid):
+        try:
+            os.kill(pid, REQUEST)
+        except OSError:
+            pass
+
+
 def listens(pid: int) -> bool:
     """True if the process has registered REQUEST, as the kernel has it in /proc."""
     try:

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Dict, List, Tuple
 
-from . import control, processes, record
+from . import container, control, processes, record
 from .files import RunFiles, remove, write_json
 from .plan import Plan
 
@@ -17,6 +17,7 @@ def stop(files: RunFiles, plan: Plan, grace: float) -> Dict[str, Any]:
     was = _name(state)
     asked = _ask_supervisor(files, plan, grace)
     killed, left = _end_the_rest(plan, 1.0 if asked else grace)
+    container.remove(plan)
     remove(files.secrets)
     _close_record(files, was)
     return {"stopped": not left, "was": was, "killed": killed, "left": left}

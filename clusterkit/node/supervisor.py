@@ -9,7 +9,7 @@ import time
 import traceback
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from . import attempts, processes
+from . import attempts, container, processes
 from . import decision as deciding
 from . import plan as planning
 from .control import ControlError, ControlServer
@@ -284,6 +284,7 @@ class Supervisor:
         )
         while not ending.step(time.monotonic()) and time.monotonic() < end:
             time.sleep(0.05)
+        container.remove(self._plan)
         self._life.state = "ended"
         self._life.ended_at = time.time()
         why = deciding.cause("supervisor", words, self._plan.node_rank, self._plan.alias)

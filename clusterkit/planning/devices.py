@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from clusterkit.errors import TopologyError
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import Settings
-from clusterkit.probes import GPUS, HOST, PYTHON
+from clusterkit.probes import CONTAINER, GPUS, HOST, INSIDE, PYTHON
+from clusterkit.probes.paddle import Paddle
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,17 @@ def _found(alias: str, facts: Facts) -> tuple[int, ...]:
 
 def _without_gpus(facts: Facts) -> bool:
     """True if ranks can only compute on the CPU there: no GPU, or a Paddle that was built without."""
+    paddle = paddle_on(facts)
+    return (paddle is not None and not paddle.for_gpu) or facts.get(GPUS) == ()
+
+
+def paddle_on(facts: Facts) -> Paddle | None:
+    """The Paddle that a job there would use: the image's where it runs in a container."""
+    if facts.get(CONTAINER) is not None:
+        container = facts.get(INSIDE)
+        return container.inside.paddle if container and container.inside else None
     python = facts.get(PYTHON)
-    cpu_build = python is not None and python.paddle is not None and not python.paddle.for_gpu
-    return cpu_build or facts.get(GPUS) == ()
+    return python.paddle if python else None
 
 
 def _idle_gpus(alias: str, facts: Facts) -> str:

@@ -35,6 +35,11 @@ def workdir(remote_dir: str, alias: str, code: str | None, root: str, home: str)
     return code_dir(remote_dir, alias, code, home) if code else root
 
 
+def home_dir(remote_dir: str, alias: str, home: str) -> str:
+    """The absolute directory that is the home of jobs in containers, kept from run to run for caches."""
+    return posixpath.join(expand(remote_dir, alias, home), file_name(alias), "home")
+
+
 def log_dir(run: str, alias: str, run_id: str, home: Home) -> str:
     """The absolute directory of Paddle's logs: in the run's own, or on a local disk if that is remote.
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from clusterkit.errors import InputError
 from clusterkit.inventory.model import Settings
-from clusterkit.planning import dialects, places, planned
+from clusterkit.planning import containers, dialects, places, planned
 from clusterkit.planning.attempts import Attempts
+from clusterkit.planning.containers import Container, Directories, Ground
 from clusterkit.planning.dialects import Call, Dialect
 from clusterkit.planning.environment import Environment
 from clusterkit.planning.places import Home
@@ -22,6 +23,7 @@ from clusterkit.planning.templating import render
 from clusterkit.planning.topology import Node, Topology
 
 TEMPLATE = "paddle-launch.sh.j2"
+CONTAINER_TEMPLATE = "container-run.sh.j2"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Request:
 @dataclass(frozen=True)
 class NodePlan:
     """Everything that one node gets. `files` (name → text) holds no secret; the run's key and `secrets.json`
-    are added when it is launched."""
+    are added when it is launched. With a `container`, `command` is what runs inside."""
 
     node: Node
     run_dir: str
@@ -67,6 +69,7 @@ class NodePlan:
     command: tuple[str, ...]
     job_id: str
     files: Mapping[str, str] = field(repr=False)
+    container: Container | None = None
 
     @property
     def alias(self) -> str:
@@ -100,7 +103,7 @@ class NodePlan:
 
     @property
     def python(self) -> str:
-        """The interpreter of the agent, the launcher and the ranks."""
+        """The host's interpreter: the agent's, and on a bare host the launcher's and the ranks' too."""
         return self.node.python
 
     @property
@@ -167,8 +170,9 @@ def make(
     paddle_versions: Mapping[str, str],
     homes: Mapping[str, Home],
     request: Request,
+    grounds: Mapping[str, Ground] | None = None,
 ) -> Plan:
-    """The plan of a run; every mapping has each node's alias as a key.
+    """The plan of a run; every mapping has each node's alias as a key, `grounds` those with a container.
 
     Raises InputError for a Paddle that cannot be launched and for a path or an argument that cannot be used,
     TemplateError for a template that does not render.
@@ -182,12 +186,13 @@ def make(
             run_id,
             topology,
             node,
-            settings[node.alias].remote_dir,
+            settings[node.alias],
             environments[node.alias],
             paddle_versions[node.alias],
             spoken[node.alias],
             homes[node.alias],
             request,
+            (grounds or {}).get(node.alias),
         )
         for node in topology.nodes
     )
@@ -225,24 +230,23 @@ def _node_plan(
     run_id: str,
     topology: Topology,
     node: Node,
-    remote_dir: str,
+    settings: Settings,
     environment: Environment,
     version: str,
     dialect: Dialect,
     home: Home,
     request: Request,
+    ground: Ground | None,
 ) -> NodePlan:
+    remote_dir = settings.remote_dir
     run = places.run_dir(remote_dir, node.alias, run_id, home.path)
     logs = places.log_dir(run, node.alias, run_id, home)
-    workdir = (
-        places.code_dir(remote_dir, node.alias, request.code, home.path)
-        if request.code
-        else request.root.as_posix()
-    )
-    call = _call(run_id, topology, node, logs)
+    workdir = places.workdir(remote_dir, node.alias, request.code, request.root.as_posix(), home.path)
+    seat = containers.seat(node, ground) if ground else node
+    call = _call(run_id, topology, seat, logs)
     words = (_script(request.script), *request.arguments)
     dialect.refuse(version, call, tuple(each.alias for each in topology.nodes), words)
-    command = (*_launcher(node, dialect, call), *_entry(node, dialect, run), *words) if version else ()
+    command = (*_launcher(seat, dialect, call), *_entry(seat, dialect, run), *words) if version else ()
     environment = replace(
         environment,
         set=MappingProxyType(dict(sorted({**environment.set, **dialect.variables(call)}.items()))),
@@ -259,24 +263,60 @@ def _node_plan(
         "ranks": node.ranks,
         "processes": len(node.ranks),
         "world_size": topology.world_size,
-        "devices": node.devices,
-        "python": node.python,
+        "devices": seat.devices,
+        "python": seat.python,
         "master_ip": topology.nodes[0].node_ip,
         "master_port": topology.master_port,
-        "entry": (node.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
+        "entry": (seat.python, "-u", posixpath.join(run, "agent.pyz"), "rank", run),
         "script": words,
         # What follows from PaddlePaddle is there where PaddlePaddle is.
         **({"command": command} if command else {}),
     }
-    description = _description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts)
+    where = Directories(
+        run=run,
+        records=posixpath.dirname(logs),
+        work=workdir,
+        home=places.home_dir(remote_dir, node.alias, home.path),
+        checkpoints=environment.set.get("CLUSTERKIT_CHECKPOINT_DIR", workdir),
+    )
+    grace = request.timeouts.grace
+    container = containers.make(settings, node, ground, run_id, where, grace) if ground else None
+    description = {
+        **_description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts),
+        **request.attempts.as_json(),
+        **({"container": container.description()} if container else {}),
+    }
+    if container:
+        description["keep_environment"] = list(containers.client_environment())
     files = {
-        "plan.json": json.dumps({**description, **request.attempts.as_json()}, indent=1, ensure_ascii=False)
-        + "\n",
+        **(_container_files(container, values, request) if container else {}),
+        "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
         "node.sh": render(TEMPLATE, values, request.template),
     }
     return NodePlan(
-        node, run, workdir, logs, version, dialect, environment, command, run_id, MappingProxyType(files)
+        node,
+        run,
+        workdir,
+        logs,
+        version,
+        dialect,
+        environment,
+        command,
+        run_id,
+        MappingProxyType(files),
+        container,
     )
+
+
+def _container_files(container: Container, values: Mapping[str, object], request: Request) -> dict[str, str]:
+    """What stands beside node.sh: the script that starts the container, and what that mounts.
+
+    A template that is one file is node.sh's; a folder may have one of each.
+    """
+    folders = [folder for folder in (container.home, container.checkpoints) if folder]
+    override = request.template if request.template is not None and request.template.is_dir() else None
+    given = {**values, "command": container.command, "folders": folders}
+    return {**container.files, containers.SCRIPT: render(CONTAINER_TEMPLATE, given, override)}
 
 
 def _call(run_id: str, topology: Topology, node: Node, logs: str) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,7 @@ def _node_text(plan: NodePlan, show_env: bool) -> str:
         f"{f'PaddlePaddle {plan.paddle_version}' if plan.paddle_version else 'no PaddlePaddle'}",
         f"  run      {plan.run_dir}",
         f"  logs     {plan.log_dir}",
+        *([f"  start    {shlex.join(plan.container.command)}"] if plan.container else []),
         f"  command  {plan.command_text}",
         *(f"  set      {name}={value}" for name, value in environment.shown(show_env).items()),
     ]
@@ -111,12 +113,26 @@ def _node_json(plan: NodePlan, show_env: bool) -> dict[str, Any]:
         "workdir": plan.workdir,
         "log_dir": plan.log_dir,
         "command": list(plan.command),
+        "container": _container_json(plan),
         "environment": {
             "keep": list(environment.keep),
             "set": environment.shown(show_env),
             "secrets": sorted(environment.secrets),
             "removed": dict(environment.removed),
         },
+    }
+
+
+def _container_json(plan: NodePlan) -> dict[str, Any] | None:
+    container = plan.container
+    if container is None:
+        return None
+    return {
+        "runtime": container.kind,
+        "image": container.image,
+        "name": container.name,
+        "python": container.python,
+        "command": list(container.command),
     }
 
 

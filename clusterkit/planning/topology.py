@@ -17,13 +17,15 @@ from clusterkit.planning import addresses, ports
 from clusterkit.planning import devices as device_shares
 from clusterkit.planning.roles import Role
 from clusterkit.probes import HOST, KERNEL, LISTENING, PYTHON, RUNS
+from clusterkit.probes.python import host_python
 
 
 @dataclass(frozen=True)
 class Node:
     """A host in a run. `ranks` are its global ranks in the order of their local ranks.
 
-    `servers` are the numbers of its parameter servers; a host may have these alone.
+    `servers` are the numbers of its parameter servers; a host may have these alone. `devices` are the host's
+    own numbers, `python` is the host's interpreter, also where a container is used.
     """
 
     alias: str
@@ -138,7 +140,7 @@ def assign(
         ranks = tuple(range(first, first + share.ranks))
         first += share.ranks
         python = facts[settings.alias].get(PYTHON)
-        path = python.path if python else settings.python
+        path = python.path if python else host_python(settings)
         count = roles[settings.alias].servers if roles else 0
         servers = tuple(range(first_server, first_server + count))
         first_server += count

@@ -1,6 +1,6 @@
 """What clusterkit asks a host, one file a topic. Add a probe: see docs/steps.md.
 
-`LAUNCH` is what starting a job on bare hosts needs: pass it to `facts.gather`.
+`LAUNCH` is what starting a job needs: pass it to `facts.gather`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from clusterkit.probes.listening import LISTENING
 from clusterkit.probes.name import NAME
 from clusterkit.probes.network import NETWORK
 from clusterkit.probes.python import PYTHON
+from clusterkit.probes.rdma import RDMA, VERBS
 from clusterkit.probes.runs import RUNS
 
 LAUNCH: tuple[Probe[Any], ...] = (
@@ -34,6 +35,8 @@ LAUNCH: tuple[Probe[Any], ...] = (
     GPU_PROCESSES,
     CONTAINER,
     INSIDE,
+    RDMA,
+    VERBS,
     RUNS,
 )
 
@@ -51,5 +54,7 @@ __all__ = [
     "NAME",
     "NETWORK",
     "PYTHON",
+    "RDMA",
     "RUNS",
+    "VERBS",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from clusterkit.facts import Output, Probe
 from clusterkit.inventory.model import Settings
 from clusterkit.probes.disk import shell_path
+from clusterkit.probes.python import host_python
 from clusterkit.probes.storage.asking import CHILDREN
 
 # A server answers some thousand questions for sizes in a second. All names are counted, sizes and contents of
@@ -111,7 +112,7 @@ def _shell(settings: Settings) -> str:
         'if ! grep -qs \'^done$\' "$now/answers" || grep -qs Killed "$now/answers.error"; then',
         "    echo 'its file system does not answer' >&2; exit 75",
         "fi",
-        f"python={shell_path(settings.python)}",
+        f"python={shell_path(host_python(settings))}",
         'command -v "$python" >/dev/null 2>&1 || python=python3',
         f'"$python" {call}',
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from clusterkit.facts import Output, Probe
@@ -9,7 +10,7 @@ from clusterkit.facts import Output, Probe
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The login user and the machine. `machine_id` is "" where the host has none."""
+    """The login user, with all its groups, and the machine. `machine_id` is "" where the host has none."""
 
     uid: int
     gid: int
@@ -21,6 +22,7 @@ class HostFacts:
     os: str
     machine_id: str
     boot_id: str
+    groups: tuple[int, ...] = ()
 
 
 # `id` gives a name only where the system knows one.
@@ -30,6 +32,7 @@ gid=${who#*gid=}; gid=${gid%%[!0-9]*}
 case ${who%% gid=*} in *'('*')') user=${who%% gid=*}; user=${user#*'('}; user=${user%')'} ;; esac
 echo "uid=$uid"
 echo "gid=$gid"
+echo "groups=${who#*groups=}"
 echo "user=$user"
 echo "home=$HOME"
 kernel=${machine#* }
@@ -60,7 +63,14 @@ def _parse(output: Output) -> HostFacts:
         os=found.get("PRETTY_NAME", "").strip("\"'"),
         machine_id=found.get("machine_id", ""),
         boot_id=found.get("boot_id", ""),
+        groups=_numbers(found.get("groups", "")),
     )
+
+
+def _numbers(groups: str) -> tuple[int, ...]:
+    """Of `1000(train),513(domain users) context=…`."""
+    listed = groups.partition(" context=")[0]
+    return tuple(int(number) for number in re.findall(r"(?:^|,)(\d+)(?=\(|,|$)", listed))
 
 
 HOST = Probe("host", _SHELL, _parse, about="user and machine")

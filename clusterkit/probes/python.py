@@ -1,4 +1,4 @@
-"""The interpreter of a bare host: its version, its Paddle, and what only a program can try."""
+"""The host's own interpreter: its version, its Paddle, and what only a program can try."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from clusterkit.probes.paddle import FIND_PADDLE, Paddle, paddle_of
 @dataclass(frozen=True)
 class PythonFacts:
     """`path` is what the host's PATH makes of the inventory's `python`, links kept (a venv needs them).
+
+    For a job in a container `python` is about the image, and the host's own `python3` runs our agent.
 
     `libgomp` is None where ctypes cannot be used. `binds` has each IPv4 address of the host, with "" where a
     socket could be bound to it, and otherwise the reason.
@@ -78,10 +80,15 @@ echo "$path"
 """
 
 
+def host_python(settings: Settings) -> str:
+    """The interpreter that the host itself needs."""
+    return settings.python if settings.container_runtime == "none" else "python3"
+
+
 def _shell(settings: Settings) -> str:
     wanted = [settings.node_ip] if settings.node_ip else []
     call = shlex.join(["-c", _PROGRAM, *wanted])
-    return f'python={shell_path(settings.python)}\n{_SHELL}exec "$path" {call}\n'
+    return f'python={shell_path(host_python(settings))}\n{_SHELL}exec "$path" {call}\n'
 
 
 def _parse(output: Output) -> PythonFacts:

@@ -95,7 +95,8 @@ def _devices(run_id: str, processes: Mapping[int, Mapping[str, str]]) -> frozens
         text
         for marks in processes.values()
         if marks["CLUSTERKIT_RUN_ID"] == run_id
-        for text in (marks.get("CLUSTERKIT_DEVICES"), marks.get("FLAGS_selected_gpus"))
+        # Paddle's own numbers are those inside a container; ours are the host's.
+        for text in (marks.get("CLUSTERKIT_DEVICES", marks.get("FLAGS_selected_gpus")),)
         if text is not None
     ]
     if not said:

@@ -35,7 +35,10 @@ _REACH = ("address", "port", "user", "private_key_file", "ssh_common_args", "ssh
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node of a run: its place in the rank table, its directories on the host, and how it was reached."""
+    """One node of a run: its place in the rank table, its directories on the host, and how it was reached.
+
+    `devices` are the host's own numbers, by local rank; `container` is the name of its container.
+    """
 
     host: str
     node_rank: int
@@ -49,6 +52,8 @@ class NodeRecord:
     clock_offset_s: float = 0.0
     rank_log: str = "workerlog.{local}"
     servers: tuple[int, ...] = ()
+    devices: tuple[int, ...] | None = None
+    container: str = ""
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -246,12 +251,19 @@ def _document(record: RunRecord) -> dict[str, Any]:
 
 def _record(document: Mapping[str, Any]) -> RunRecord:
     plan = document["plan"]
-    nodes = tuple(
-        NodeRecord(**{**node, "ranks": tuple(node["ranks"]), "servers": tuple(node.get("servers", ()))})
-        for node in plan["nodes"]
-    )
+    nodes = tuple(_node(node) for node in plan["nodes"])
     status = {key: value for key, value in document.items() if key != "plan"}
     return RunRecord(**{**plan, "args": tuple(plan["args"]), "nodes": nodes, "status": status})
+
+
+def _node(document: Mapping[str, Any]) -> NodeRecord:
+    devices = document.get("devices")
+    listed = {
+        "ranks": tuple(document["ranks"]),
+        "servers": tuple(document.get("servers", ())),
+        "devices": None if devices is None else tuple(devices),
+    }
+    return NodeRecord(**{**document, **listed})
 
 
 def age(record: RunRecord, now: float | None = None) -> float:

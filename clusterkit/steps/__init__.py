@@ -15,7 +15,18 @@ from clusterkit.steps import container, gpus, storage
 from clusterkit.steps.boot import PendingReboot
 from clusterkit.steps.clock import ClockOffset
 from clusterkit.steps.disk import DiskSpace, RunDirectory
-from clusterkit.steps.engine import LAUNCH, Fleet, Step, Verdict, counts, exit_code, judge, judge_all, settled
+from clusterkit.steps.engine import (
+    LAUNCH,
+    PLAN,
+    Fleet,
+    Step,
+    Verdict,
+    counts,
+    exit_code,
+    judge,
+    judge_all,
+    settled,
+)
 from clusterkit.steps.firewall import Firewall, FirewallAtBoot, FirewallOut
 from clusterkit.steps.limits import Limits
 from clusterkit.steps.login_environment import LoginEnvironment
@@ -32,6 +43,7 @@ from clusterkit.steps.shm import SharedMemory
 
 __all__ = [
     "LAUNCH",
+    "PLAN",
     "Fleet",
     "Step",
     "Verdict",

@@ -30,6 +30,8 @@ State = Mapping[str, "Scalar | tuple[str, ...] | Requirement"]
 
 # Preflight asks every step. One that a job cannot do without carries this tag: `launch` asks it too.
 LAUNCH = "launch"
+# Of those the ones without which there is no plan at all: asked also of a launch that skips the checks.
+PLAN = "plan"
 
 _TAKES_ROOT = "echo it takes root: write ansible_become=true for {}; exit 1"
 

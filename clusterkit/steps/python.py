@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from clusterkit.facts import NOT_FOUND, Facts
+from clusterkit.inventory.model import Settings
 from clusterkit.planning import dialects
 from clusterkit.probes import PYTHON
-from clusterkit.probes.python import PythonFacts
+from clusterkit.probes.python import PythonFacts, host_python
 from clusterkit.steps.engine import (
     LAUNCH,
     Change,
@@ -41,8 +42,8 @@ class Interpreter(_OnBareHost):
     name = "python"
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """In a container the host's interpreter does not matter."""
-        return "the image brings its own" if fleet.members[host].container_runtime != "none" else ""
+        """Never: also beside a container it runs what starts and watches the job."""
+        return ""
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """3.6."""
@@ -56,12 +57,15 @@ class Interpreter(_OnBareHost):
         return {"version": _dotted(fleet.facts[host][PYTHON])}
 
     def explain(self, change: Change) -> str:
-        python = change.settings.python
+        python = host_python(change.settings)
         if change.actual["version"] is None:
-            return f"there is no interpreter {python}"
+            beside = ", and what watches the container needs one" if _in_container(change.settings) else ""
+            return f"there is no interpreter {python}{beside}"
         return f"{python} is Python {change.actual['version']}, and {OLDEST_PYTHON} is the oldest that works"
 
     def hint(self, change: Change) -> str:
+        if _in_container(change.settings):
+            return "as root: apt-get install python3 (Debian, Ubuntu), or dnf install python3"
         return f"write python=/path/to/python for {change.host} in the inventory, such as a venv's"
 
 
@@ -179,6 +183,10 @@ class GompLibrary(_OnBareHost):
 
     def hint(self, change: Change) -> str:
         return "as root: apt-get install libgomp1 (Debian, Ubuntu), or dnf install libgomp"
+
+
+def _in_container(settings: Settings) -> bool:
+    return settings.container_runtime != "none"
 
 
 def _dotted(python: PythonFacts) -> str:

@@ -75,15 +75,6 @@ def test_options_of_ours_may_stand_before_the_script(folder: Path) -> None:
     assert "nothing was started" in ended.err
 
 
-def test_a_job_never_runs_beside_its_image_unnoticed(folder: Path) -> None:
-    (folder / "host_vars").mkdir()
-    (folder / "host_vars" / "gpu2").write_text("image: registry.example/paddle:3.3\n")
-    ended = run(folder, "launch", "inventory.ini", "train.py")
-    assert ended.code == 2
-    assert "gpu2: `image` is set" in ended.err
-    assert "container_runtime=none" in ended.err
-
-
 def test_options_of_ours_after_the_script_are_the_scripts_and_said() -> None:
     ours = {"--dry-run", "--env", "-q"}
     said = misplaced(ours, ["--lr", "0.1", "--dry-run", "--env=A=B", "-q"], "train.py")

@@ -79,10 +79,7 @@ def test_two_servers_and_three_trainers_on_three_hosts(served: Cluster) -> None:
     assert served.gone()
 
 
-def test_a_server_that_is_killed_ends_the_job_and_is_named(served: Cluster) -> None:
-    words = ("--run-mode", "ps", "--servers", "2", "--trainers", "3", "INVENTORY", "sparse.py")
-    running = served.start("launch", *words, "--steps", "100000")
-    running.until(r"trainer 2/3 step 20 ", 150)
+def kill_the_second_server(served: Cluster) -> None:
     victims = [
         process.pid
         for process in served.sandbox.processes("node02")
@@ -90,6 +87,17 @@ def test_a_server_that_is_killed_ends_the_job_and_is_named(served: Cluster) -> N
     ]
     assert len(victims) == 1
     os.kill(victims[0], signal.SIGKILL)
+
+
+def test_a_server_that_is_killed_is_named_and_the_job_starts_again_on_the_same_ports(served: Cluster) -> None:
+    words = ("--run-mode", "ps", "--servers", "2", "--trainers", "3", "INVENTORY", "sparse.py")
+    running = served.start("launch", "--max-restarts", "1", *words, "--steps", "100000")
+    step = r"trainer 2/3 step 20 "
+    running.until(step, 150)
+    kill_the_second_server(served)
+    running.until(r"attempt 1 begins in 5 s, since server 1 on node02 was killed by signal 9", 60)
+    running.until(rf"(?s){step}.*{step}", 150)
+    kill_the_second_server(served)
     finished = running.wait(120)
     assert finished.code == 137, finished.err
     assert "server 1 on node02 was killed by signal 9" in finished.last_line

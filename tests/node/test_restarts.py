@@ -90,6 +90,12 @@ def test_what_a_node_says_about_the_last_attempt_is_not_taken_for_this_one() -> 
     )
 
 
+def test_a_server_that_fails_is_as_good_a_reason_as_a_rank() -> None:
+    why = {**cause("server", "", 1, "gpu01"), "server": 0, "signal": 9}
+    assert attempts.is_worth(why)
+    assert not attempts.is_worth({**why, "signal": None, "exit_code": 127})
+
+
 @pytest.mark.parametrize("code", attempts.USAGE_ERRORS)
 def test_a_usage_error_is_not_repeated(code: int) -> None:
     game = Game(restarts=RESTARTS).run()

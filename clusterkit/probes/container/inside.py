@@ -25,6 +25,8 @@ class Inside:
 
     `python` is the interpreter that a launch would use: the first of the inventory's `python`, `python3` and
     `python` that has Paddle. `names` are those of the environment. `gpus` counts device files.
+    `stack` is the hard limit, -1 if it was not asked. `passwd` is the image's own /etc/passwd where that does
+    not know the `uid` that the program has.
     """
 
     python: str
@@ -37,6 +39,9 @@ class Inside:
     gpus: int = 0
     libcuda: bool = False
     ibverbs: bool = False
+    stack: int | None = -1
+    uid: int | None = None
+    passwd: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,17 @@ signal.alarm({START_LIMIT_S - 10})
     + FIND_PADDLE
     + r"""
 import json, resource
-def limit(name):
-    soft = resource.getrlimit(name)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
+def limit(name, which=0):
+    value = resource.getrlimit(name)[which]
+    return None if value == resource.RLIM_INFINITY else value
+def unknown_to():
+    try:
+        with open("/etc/passwd") as text:
+            lines = text.read(65536)
+    except (IOError, UnicodeDecodeError):
+        return ""
+    known = [line.split(":")[2:3] for line in lines.splitlines()]
+    return None if [str(os.getuid())] in known else lines
 def loads(library):
     try:
         import ctypes
@@ -83,6 +96,7 @@ print(json.dumps({
     "shm": shm, "open_files": limit(resource.RLIMIT_NOFILE), "locked_memory": limit(resource.RLIMIT_MEMLOCK),
     "gpus": len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()]),
     "libcuda": loads("libcuda.so.1"), "ibverbs": loads("libibverbs.so.1"),
+    "stack": limit(resource.RLIMIT_STACK, 1), "uid": os.getuid(), "passwd": unknown_to(),
 }))
 """
 )
@@ -105,9 +119,11 @@ $as "$client" image inspect --format '{{.Id}}' "$image" >/dev/null 2>&1 || { ech
 extra=
 if [ -n "$gpus" ] && command -v nvidia-smi >/dev/null 2>&1; then extra=$gpus; fi
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then extra="$extra --ulimit memlock=-1:-1"; fi
-# Rootless Podman's root is the login user already.
-case ${user:-$client:$(id -u)} in docker:* | podman:0) user=$(id -u):$(id -g) ;; esac
-case $user in '') ;; *) set -- --user "$user" "$@" ;; esac
+# Rootless, the container's root is the login user already, and its own number is somebody else.
+case $($as "$client" info --format '{{json .}}' 2>/dev/null | tr -d '\n ') in
+    *'name=rootless'* | *'"rootless":true'*) user=${user:-0:0} ;;
+esac
+set -- --user "${user:-$(id -u):$(id -g)}" "$@"
 start() {
     timeout -k 5 "$limit" $as "$client" run --rm --pull=never --network host --label clusterkit.probe=1 \
         --entrypoint sh "$@" </dev/null

@@ -12,7 +12,7 @@ from clusterkit.probes.container.runtime import architecture
 from clusterkit.steps.container import pulling
 from clusterkit.steps.container.sameness import short, standing
 from clusterkit.steps.container.scope import absent, bare, client, image_name, image_on, runtime_on, silent
-from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, State, Step, Verdict
+from clusterkit.steps.engine import LAUNCH, PLAN, AtLeast, Change, Fleet, Severity, State, Step, Verdict
 
 GIB = 1024**3
 # Packed layers and unpacked files lie side by side while an image is pulled.
@@ -64,7 +64,7 @@ class ImagePresent(Step):
     """The image of the inventory is there; a pull brings it, by its digest where other hosts have it."""
 
     name = "image"
-    tags = frozenset({LAUNCH})
+    tags = frozenset({LAUNCH, PLAN})
     # As whoever may use the runtime: the lines say sudo themselves. A private registry knows the login user.
     root = False
     probes = (CONTAINER,)

@@ -14,7 +14,17 @@ from clusterkit.steps.container.scope import (
     not_started,
     said,
 )
-from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, State, Step, VersionAtLeast
+from clusterkit.steps.engine import (
+    LAUNCH,
+    PLAN,
+    AtLeast,
+    Change,
+    Fleet,
+    Severity,
+    State,
+    Step,
+    VersionAtLeast,
+)
 from clusterkit.steps.python import OLDEST_PADDLE, OLDEST_PYTHON
 
 GIB = 1024**3
@@ -25,7 +35,7 @@ class ContainerStarts(Step):
     """A container of the image starts, as the user and with the settings of a launch, and runs its Python."""
 
     name = "container starts"
-    tags = frozenset({LAUNCH})
+    tags = frozenset({LAUNCH, PLAN})
     probes = (CONTAINER, INSIDE)
 
     def skip(self, host: str, fleet: Fleet) -> str:

@@ -8,6 +8,7 @@ from clusterkit.probes.container import CONTAINER, ContainerFacts, LeftOver
 from clusterkit.steps.container.scope import TITLES, bare, client, runtime_on, silent
 from clusterkit.steps.engine import (
     LAUNCH,
+    PLAN,
     Change,
     Fleet,
     Recorded,
@@ -25,7 +26,7 @@ class ContainerRuntime(Step):
     """The runtime of the inventory answers the login user, or sudo without a question."""
 
     name = "container runtime"
-    tags = frozenset({LAUNCH})
+    tags = frozenset({LAUNCH, PLAN})
     probes = (CONTAINER, HOST)
 
     def skip(self, host: str, fleet: Fleet) -> str:
