@@ -40,12 +40,12 @@ def status(
     from clusterkit.report.terminal import Words
     from clusterkit.runs.record import ENDED
 
-    store, record = recorded_run(run, inventory)
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    store, record = recorded_run(run, inventory, access)
     document = dict(record.status)
     if record.state not in ENDED:
         words = Words()
         words.progress(f"asking {len(record.nodes)} hosts")
-        access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
         with Interrupts() as interrupts, run_remotes(record, inventory, access) as remotes:
             document = observe(record, remotes, forks=forks, timeout=timeout, cancel=interrupts.cancel)
         words.clear()

@@ -122,6 +122,9 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
         (["stop"], 2, "no run is recorded"),
         (["nosuch"], 2, "No such command"),
         (["runs"], 0, "no run is recorded"),
+        (["runs", "--state", "dead"], 2, "there is no such state"),
+        (["runs", "--since", "soon"], 2, "`soon` is not a time span"),
+        (["runs", "prune"], 2, "--older-than or --keep"),
     ],
 )
 def test_typing_errors(folder: Path, arguments: list[str], code: int, words: str) -> None:

@@ -1,0 +1,144 @@
+"""A run's life beyond its launch: read and stopped from elsewhere, listed, and removed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterkit.sandbox.sandbox import Sandbox
+from clusterkit.sandbox.spec import SandboxSpec
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import used_once
+from tests.e2e.records import newest_run
+from tests.schemas import validate
+
+pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def pair(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
+    """Two hosts with one rank each."""
+    yield from used_once(
+        make_sandbox(SandboxSpec.of(2, name="e2e-life", python=(sys.executable,), nproc=1)), tmp_path
+    )
+
+
+@pytest.fixture
+def elsewhere(pair: Cluster, tmp_path: Path) -> Cluster:
+    """A second machine: another home, no record of any run, the same inventory."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "empty").mkdir()
+    return Cluster(pair.sandbox, tmp_path / "elsewhere" / "empty")
+
+
+def until_running(cluster: Cluster) -> str:
+    """The newest run, once all its ranks run."""
+    end = time.monotonic() + 60
+    while (status := cluster.status())["state"] != "running":
+        assert time.monotonic() < end, status
+    return newest_run(cluster)
+
+
+def test_a_run_is_read_and_stopped_from_a_second_machine(pair: Cluster, elsewhere: Cluster) -> None:
+    launched = pair.launch("--detach", "drill.py", "300")
+    assert launched.code == 0, launched.err
+    run_id = until_running(pair)
+    for host in pair.hosts:
+        kept = json.loads(pair.sandbox.read(host, f"/root/.clusterkit/{host}/runs/{run_id}/run.json"))
+        assert not any(node["reach"] for node in kept["plan"]["nodes"])
+
+    assert elsewhere.run("status").code == 2, "nothing is recorded there, and no host is asked unasked"
+    listed = elsewhere.run("runs", "-i", "INVENTORY", "--json")
+    assert listed.code == 0, listed.err
+    document = json.loads(listed.out)
+    validate("runs", document)
+    (entry,) = [run for run in document["runs"] if run["run_id"] == run_id]
+    assert (entry["state"], entry["script"], entry["args"]) == ("running", "drill.py", ["300"])
+    assert elsewhere.run("runs").out == "", "a list records nothing"
+
+    shown = elsewhere.run("status", "-i", "INVENTORY", "--json", "--run", run_id[-4:])
+    assert shown.code == 0, shown.err
+    status = json.loads(shown.out)
+    validate("status", status)
+    assert status["state"] == "running"
+    assert [(node["host"], node["state"]) for node in status["nodes"]] == [
+        (host, "running") for host in pair.hosts
+    ]
+    log = elsewhere.run("logs", "-i", "INVENTORY", "--rank", "1", "--tail", "all")
+    assert log.code == 0, log.err
+    assert log.out.startswith("rank 1 of 2\n")
+
+    stopped = elsewhere.run("stop", run_id, "-i", "INVENTORY")
+    assert stopped.code == 0, stopped.err
+    assert pair.gone()
+    assert pair.status()["state"] == "stopped"
+    assert elsewhere.status()["state"] == "stopped", "it is recorded there by now"
+
+
+def test_a_node_that_the_second_machine_does_not_know_is_named(
+    pair: Cluster, elsewhere: Cluster, tmp_path: Path
+) -> None:
+    assert pair.launch("drill.py", "1").code == 0
+    lines = pair.sandbox.inventory.read_text().splitlines(keepends=True)
+    partial = tmp_path / "partial.ini"
+    partial.write_text("".join(line for line in lines if not line.startswith(pair.hosts[1])))
+    shown = elsewhere.run("status", "-i", str(partial), "--json")
+    assert shown.code == 0, shown.err
+    first, second = json.loads(shown.out)["nodes"]
+    assert (first["state"], first["error"]) == ("ended", "")
+    assert "is a node of the run, but" in second["error"]
+    assert "partial.ini does not name it" in second["error"]
+    unknown = elsewhere.run("status", "-i", str(partial), "--run", "none-such")
+    assert unknown.code == 2
+    assert f"there is no run `none-such` on the 1 host of {partial}" in unknown.err
+
+
+def test_prune_removes_what_ended_everywhere_and_nothing_else(pair: Cluster) -> None:
+    def kept(host: str) -> list[str]:
+        return pair.sandbox.sh(host, ["ls", f"/root/.clusterkit/{host}/runs"]).stdout.split()
+
+    # What other tests of these hosts left is none of this test's.
+    before = set(kept(pair.hosts[0])) | set(kept(pair.hosts[1]))
+    assert pair.launch("drill.py", "1").code == 0
+    old = newest_run(pair)
+    assert pair.launch("--detach", "drill.py", "300").code == 0
+    alive = until_running(pair)
+
+    asked = pair.run("runs", "prune", "--keep", "0")
+    assert asked.code == 3
+    assert f"kept: run {alive} is running" in asked.err
+    assert f"  {old}  succeeded  " in asked.err
+    assert "no terminal to ask on" in asked.err
+    assert set(kept(pair.hosts[0])) - before == {old, alive}
+
+    # A host that is gone for now keeps the record here, so that the run can go from it later.
+    pair.sandbox.cut(pair.hosts[1])
+    half = pair.run("runs", "prune", "--keep", "1", "--yes")
+    assert half.code == 4
+    assert f"{old}: kept here, since it is not gone everywhere: {pair.hosts[1]}" in half.err
+    assert old in pair.run("runs").out
+    pair.sandbox.mend(pair.hosts[1])
+
+    done = pair.run("runs", "prune", "--keep", "1", "--yes", "--json")
+    assert done.code == 0, done.err
+    validate("prune", json.loads(done.out))
+    assert json.loads(done.out)["removed"] == [old]
+    for host in pair.hosts:
+        assert set(kept(host)) - before == {alive}
+    assert not (pair.state / "clusterkit" / "runs" / old).exists()
+    assert pair.run("stop", alive).code == 0
+
+    # A record that says wrongly that its run is over: the host knows better.
+    assert pair.launch("--detach", "drill.py", "300").code == 0
+    fresh = until_running(pair)
+    path = pair.state / "clusterkit" / "runs" / fresh / "run.json"
+    path.write_text(path.read_text().replace('"state": "running"', '"state": "succeeded"', 1))
+    refused = pair.run("runs", "prune", "--keep", "0", "--yes")
+    assert refused.code == 1
+    assert f"run {fresh} has processes there (clusterkit stop {fresh} ends them)" in refused.err
+    assert all(fresh in kept(host) for host in pair.hosts)
