@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clusterkit.cli.session import Access, remotes_of
-from clusterkit.errors import InputError
+from clusterkit.errors import FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
+from clusterkit.lockwait import Patience
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.report import checks, environment
@@ -50,11 +54,30 @@ def device_list(devices: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
+def owner() -> str:
+    """Who launches, as other users of the hosts are told: `ann@laptop`."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
 class Starter:
     """One order with the way to show what becomes of it."""
 
-    def __init__(self, order: Order, access: Access, words: Words, *, as_json: bool, quiet: bool) -> None:
+    def __init__(
+        self,
+        order: Order,
+        access: Access,
+        words: Words,
+        *,
+        as_json: bool,
+        quiet: bool,
+        lock_wait: float = 0.0,
+    ) -> None:
         self._order = order
+        self._patience = Patience(lock_wait, self._tell)
         self._access = access
         self._words = words
         self._json = as_json
@@ -84,15 +107,28 @@ class Starter:
             Interrupts() as interrupts,
             remotes_of(self._order.members, self._access, self._words) as remotes,
         ):
-            prepared = self._prepare(remotes, interrupts, manner.forks)
-            status = launch(prepared, remotes, store, interrupts, manner, self._tell)
+            status = self._launch(remotes, store, interrupts, manner)
         return int(status["exit_code"] or 0)
+
+    def _launch(
+        self, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner
+    ) -> dict[str, Any]:
+        while True:
+            prepared = self._prepare(remotes, interrupts, manner.forks)
+            try:
+                return launch(prepared, remotes, store, interrupts, manner, self._tell)
+            except FleetError as error:
+                # Somebody else has started since the hosts were read.
+                if not self._patience.again(error, interrupts):
+                    raise
 
     def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
         """Read, check and plan; what is not as it should be is shown, also where it forbids a start."""
         try:
             prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
         except ChecksFailed as failed:
+            if self._patience.again(failed, interrupts):
+                return self._prepare(remotes, interrupts, forks)
             self._show_verdicts(failed.verdicts)
             raise
         self._show_verdicts(prepared.verdicts)

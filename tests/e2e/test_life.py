@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,13 @@ def pair(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iter
     yield from used_once(
         make_sandbox(SandboxSpec.of(2, name="e2e-life", python=(sys.executable,), nproc=1)), tmp_path
     )
+
+
+@pytest.fixture
+def with_gpus(make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path) -> Iterator[Cluster]:
+    """Two hosts whose nvidia-smi lists two GPUs each."""
+    spec = SandboxSpec.of(2, name="e2e-locks", python=(sys.executable,), gpus=2)
+    yield from used_once(make_sandbox(spec), tmp_path)
 
 
 @pytest.fixture
@@ -142,3 +150,47 @@ def test_prune_removes_what_ended_everywhere_and_nothing_else(pair: Cluster) -> 
     assert refused.code == 1
     assert f"run {fresh} has processes there (clusterkit stop {fresh} ends them)" in refused.err
     assert all(fresh in kept(host) for host in pair.hosts)
+
+
+def test_two_runs_side_by_side_and_a_third_that_waits(with_gpus: Cluster) -> None:
+    # The Paddle that is installed computes on CPUs alone: its launcher is told so behind our back.
+    ours = (Path(__file__).parents[2] / "templates" / "paddle-launch.sh.j2").read_text()
+    on_cpus = (
+        "join(' ') | replace('--devices 0', '--nproc_per_node 1')"
+        " | replace('--devices 1', '--nproc_per_node 1')"
+    )
+    template = with_gpus.folder.parent / "on-cpus.j2"
+    template.write_text(ours.replace("join(' ')", on_cpus))
+    unchecked = ("--no-preflight", "--template", str(template))
+    first = with_gpus.start("launch", *unchecked, "--devices", "0", "INVENTORY", "drill.py", "300")
+    second = with_gpus.start("launch", *unchecked, "--devices", "1", "INVENTORY", "drill.py", "300")
+    for each in (first, second):
+        each.until("rank 1 line 0", 90)
+    windows = {}
+    for host in with_gpus.hosts:
+        held = [
+            json.loads(line)
+            for line in with_gpus.sandbox.sh(host, ["sh", "-c", "cat /var/tmp/clusterkit-locks/*/*.json"])
+            .stdout.strip()
+            .splitlines()
+        ]
+        assert sorted(tuple(hold["devices"]) for hold in held) == [(0,), (1,)]
+        windows[host] = sorted(tuple(hold["ports"]) for hold in held)
+        assert windows[host][0][1] < windows[host][1][0], "their ports are apart"
+
+    refused = with_gpus.launch(*unchecked, "--devices", "0", "drill.py", "1")
+    assert refused.code == 1, refused.err
+    assert re.search(r"node\S+: GPU 0 is held by run \S+ of \S+@\S+ for \d+ s", refused.err)
+    third = with_gpus.start(
+        *("launch", *unchecked, "--lock-wait", "90", "--devices", "0", "INVENTORY", "drill.py", "1")
+    )
+    third.until("waiting up to 90 s for hosts that are held: node.*: GPU 0 is held by run ", 60)
+    for each in (first, second):
+        run_id = each.until(r"run \S+: 2 ranks").split()[1].rstrip(":")
+        assert with_gpus.run("stop", run_id, "--grace", "5").code == 0
+        assert each.wait().code == 143
+    ended = third.wait(180)
+    assert ended.code == 0, ended.err
+    for host in with_gpus.hosts:
+        left = with_gpus.sandbox.sh(host, ["sh", "-c", "ls /var/tmp/clusterkit-locks/*/*.json || true"])
+        assert left.stdout.strip() == ""
