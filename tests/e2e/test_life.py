@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from clusterkit.sandbox.spec import SandboxSpec
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import used_once
 from tests.e2e.records import newest_run
+from tests.e2e.terminal import on_terminal
 from tests.schemas import validate
 
 pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(240)]
@@ -50,6 +53,75 @@ def until_running(cluster: Cluster) -> str:
     while (status := cluster.status())["state"] != "running":
         assert time.monotonic() < end, status
     return newest_run(cluster)
+
+
+# Answers as the real one does, for what `status` asks.
+_SMI = """#!/bin/sh
+case "$*" in *index,utilization.gpu,memory.used,memory.total*) echo "0, 97, 70000, 81559" ;; *) exit 9 ;; esac
+"""
+
+
+def test_status_says_how_far_each_rank_has_come_and_is_watched(pair: Cluster) -> None:
+    assert pair.launch("--detach", "drill.py", "300", "--steps", "9000").code == 0
+    run_id = until_running(pair)
+    first, second = pair.hosts
+    smi = "/usr/local/bin/nvidia-smi"
+    pair.sandbox.sh(first, ["sh", "-c", f"printf %s '{_SMI}' > {smi}; chmod 755 {smi}"])
+    try:
+        end = time.monotonic() + 60
+        status = pair.status()
+        while any(rank["step"] is None for rank in status["ranks"]):
+            assert time.monotonic() < end, status
+            status = pair.status()
+        shown = pair.run("status")
+    finally:
+        pair.sandbox.sh(first, ["rm", smi])
+    validate("status", status)
+    gpu = {"index": 0, "used_percent": 97, "memory_used_mib": 70000, "memory_mib": 81559}
+    assert [node["gpus"] for node in status["nodes"]] == [[gpu], None]
+    for rank in status["ranks"]:
+        assert (rank["joined"], rank["epoch"], rank["steps"], rank["exit_code"]) == (True, 1, 9000, None)
+        assert rank["bytes"] > 0
+        assert rank["line_age_s"] >= 0
+    assert f"{first}: GPU 0 97 %, 70000 of 81559 MiB" in shown.out
+    assert re.search(rf"^1     {second}  yes     epoch 1 step \d+/9000  .* s ago$", shown.out, re.MULTILINE)
+
+    watched = pair.start("status", "--watch")
+    one = watched.until(rf"rank 1 {second} epoch 1 step \d+/9000\n")
+    left = pair.start("status", "--watch", "--json")
+    left.until(rf'"run_id": "{run_id}"')
+    left.send(signal.SIGINT)
+    assert left.wait().code == 130
+    assert "no longer watching; the run goes on by itself" in left.err
+    validate("status", json.loads(left.out.splitlines()[0]))
+
+    with ThreadPoolExecutor() as pool:
+        screen = pool.submit(on_terminal, pair, "status", "--watch")
+        # Every picture is recorded here, by both that watch.
+        path = pair.state / "clusterkit" / "runs" / run_id / "run.json"
+        pictures = {path.stat().st_mtime_ns}
+        end = time.monotonic() + 60
+        while len(pictures) < 8 and not screen.done():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+            pictures.add(path.stat().st_mtime_ns)
+        assert pair.run("stop", "--grace", "5").code == 0
+        drawn = screen.result(60)
+    assert drawn.code == 0
+    assert drawn.text.count("\x1b[H") >= 2
+    assert f"run {run_id}  running" in drawn.text
+    assert f"run {run_id}  stopped (exit 143)" in drawn.text.split("\x1b[H")[-1]
+
+    finished = watched.wait()
+    assert finished.code == 0, finished.err
+    assert "\x1b" not in finished.out
+    steps = re.findall(rf"rank 1 {second} epoch 1 step \d+/9000", finished.out)
+    assert one.strip() == steps[0]
+    assert len(set(steps)) == len(steps) > 1, "only what is new"
+    assert f" run {run_id} stopped\n" in finished.out
+    assert pair.run("logs", "--rank", "1").code == 0
+    last = pair.run("status").out
+    assert re.search(rf"^1     {second}  yes     epoch 1 step \d+/9000 .* signal 15$", last, re.MULTILINE)
 
 
 def test_a_run_is_read_and_stopped_from_a_second_machine(pair: Cluster, elsewhere: Cluster) -> None:
