@@ -11,7 +11,8 @@ from clusterkit.errors import CommandFailed, HostError
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import progress
-from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs.gathered import ends
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
 from clusterkit.runs.status import Observed, document
 from clusterkit.sync import agent_script
 
@@ -49,6 +50,12 @@ def observe(
     if not live:
         return status
     return progress.added(status, {host: seen.state or {} for host, seen in outcome.good.items()})
+
+
+def recorded(record: RunRecord, store: RunStore) -> dict[str, Any]:
+    """The status document of a run that is over, without asking any host: what `status --json` prints."""
+    paths = {rank: store.log(record.run_id, rank) for node in record.nodes for rank in node.ranks}
+    return progress.of_gathered(record.status, ends(paths))
 
 
 def _why(error: HostError) -> str:

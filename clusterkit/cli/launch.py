@@ -96,6 +96,12 @@ def launch(
             "--lock-wait", min=0, metavar="SECONDS", help="Wait so long for hosts that another run holds."
         ),
     ] = 0.0,
+    on_end: Annotated[
+        str | None,
+        typer.Option(
+            "--on-end", metavar="CMD", help="Run here when the run has ended, its status as JSON on stdin."
+        ),
+    ] = None,
     forks: Forks = FORKS,
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
@@ -142,7 +148,9 @@ def launch(
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
-    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet, lock_wait=lock_wait)
+    starter = launching.Starter(
+        order, access, words, as_json=as_json, quiet=quiet, lock_wait=lock_wait, on_end=on_end
+    )
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))
     raise typer.Exit(starter.launch(Manner(forks=forks, timeout=timeout, detach=detach)))

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from clusterkit.errors import FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
 from clusterkit.lockwait import Patience
+from clusterkit.observe import recorded
+from clusterkit.on_end import tell_end
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.report import checks, environment
@@ -23,7 +26,7 @@ from clusterkit.report.launch import LaunchReport
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import ReaderGone, Words, forget_reader
 from clusterkit.runs.events import Event
-from clusterkit.runs.record import RunStore, state_directory
+from clusterkit.runs.record import ENDED, RunStore, state_directory
 from clusterkit.steps import Verdict
 
 
@@ -75,6 +78,7 @@ class Starter:
         as_json: bool,
         quiet: bool,
         lock_wait: float = 0.0,
+        on_end: str | None = None,
     ) -> None:
         self._order = order
         self._patience = Patience(lock_wait, self._tell)
@@ -82,6 +86,8 @@ class Starter:
         self._words = words
         self._json = as_json
         self._report = LaunchReport(words, quiet=quiet)
+        self._on_end = on_end
+        self._run_id = ""
 
     def dry_run(self, output: Path | None, show_env: bool, forks: int) -> int:
         """Show the plan, and write its files into `output`."""
@@ -102,13 +108,35 @@ class Starter:
 
     def launch(self, manner: Manner) -> int:
         """Start the job and stay with it; the job's exit code."""
+        if self._on_end and manner.detach:
+            raise InputError(
+                "--on-end and --detach do not go together: nobody is here when the run ends",
+                "leave --detach out, or wait for the run: `clusterkit status --watch; YOUR COMMAND`",
+            )
         store = RunStore(state_directory(os.environ))
-        with (
-            Interrupts() as interrupts,
-            remotes_of(self._order.members, self._access, self._words) as remotes,
-        ):
-            status = self._launch(remotes, store, interrupts, manner)
+        status: dict[str, Any] | None = None
+        with Interrupts() as interrupts:
+            try:
+                with remotes_of(self._order.members, self._access, self._words) as remotes:
+                    status = self._launch(remotes, store, interrupts, manner)
+            finally:
+                self._tell_end(store, status, interrupts)
         return int(status["exit_code"] or 0)
+
+    def _tell_end(self, store: RunStore, status: dict[str, Any] | None, interrupts: Interrupts) -> None:
+        """Run the command of --on-end, if there has been a run; how that goes changes no exit code."""
+        if not self._on_end or not self._run_id:
+            return
+        record = store.load(self._run_id)
+        if status is not None:
+            # More than the record where the disk here is full.
+            record = replace(record, status=status)
+        if record.state in ENDED:
+            problem = tell_end(self._on_end, recorded(record, store), interrupts)
+        else:
+            problem = f"--on-end was not run: run {record.run_id} is {record.state}, and not watched any more"
+        if problem:
+            self._words.insist(problem, "yellow")
 
     def _launch(
         self, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner
@@ -141,6 +169,7 @@ class Starter:
             self._words.insist(line, colour)
 
     def _tell(self, event: Event) -> None:
+        self._run_id = event.run_id if event.kind == "planned" else self._run_id
         try:
             if not self._json:
                 self._report.show(event)

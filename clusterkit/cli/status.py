@@ -46,18 +46,15 @@ def status(
     from clusterkit.cli import watching
     from clusterkit.cli.session import Access, recorded_run, run_remotes
     from clusterkit.interrupts import Interrupts
-    from clusterkit.observe import observe
+    from clusterkit.observe import observe, recorded
     from clusterkit.report.status import status_lines
     from clusterkit.report.terminal import Words
-    from clusterkit.runs import progress
-    from clusterkit.runs.gathered import ends
     from clusterkit.runs.record import ENDED
 
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     store, record = recorded_run(run, inventory, access)
     if record.state in ENDED:
-        paths = {rank: store.log(record.run_id, rank) for node in record.nodes for rank in node.ranks}
-        document = progress.of_gathered(record.status, ends(paths))
+        document = recorded(record, store)
     else:
         words = Words(quiet=watch)
         words.progress(f"asking {len(record.nodes)} hosts")

@@ -115,6 +115,11 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
             "PADDLE_NNODES cannot be set",
         ),
         (["launch", "--env-file", "no.env", "inventory.ini", "train.py"], 2, "no.env: no such file"),
+        (
+            ["launch", "--detach", "--on-end", "cat", "inventory.ini", "train.py"],
+            2,
+            "--on-end and --detach do not go together: nobody is here when the run ends",
+        ),
         (["logs"], 2, "no run is recorded"),
         (["logs", "--follow", "--output", "x"], 2, "do not go together"),
         (["logs", "--run", "x"], 2, "no run `x`"),

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, Running
 from tests.e2e.conftest import used_once
 from tests.e2e.records import newest_run
 from tests.e2e.terminal import on_terminal
@@ -122,6 +123,50 @@ def test_status_says_how_far_each_rank_has_come_and_is_watched(pair: Cluster) ->
     assert pair.run("logs", "--rank", "1").code == 0
     last = pair.run("status").out
     assert re.search(rf"^1     {second}  yes     epoch 1 step \d+/9000 .* signal 15$", last, re.MULTILINE)
+
+
+def test_a_command_is_told_of_each_end(pair: Cluster, tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+
+    def ended(*job: str) -> Running:
+        return pair.start("launch", "--on-end", f"cat > {told}; echo noted; exit 9", "INVENTORY", *job)
+
+    def document() -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(told.read_text())
+        validate("status", status)
+        assert status == pair.status()
+        told.unlink()
+        return status
+
+    success = ended("drill.py", "0.5", "--steps", "7").wait()
+    assert success.code == 0, success.err
+    assert success.err.endswith("noted\nthe command of --on-end exited with 9\n")
+    assert "noted" not in success.out
+    status = document()
+    assert (status["state"], status["exit_code"], status["ranks"][0]["steps"]) == ("succeeded", 0, 7)
+
+    failure = ended("drill.py", "300", "--fail", "1:7:0.5").wait()
+    assert (failure.code, document()["root"]["rank"]) == (7, 1)
+
+    interrupted = ended("drill.py", "300")
+    interrupted.until("rank 1 line 3")
+    interrupted.send(signal.SIGINT)
+    assert interrupted.wait().code == 130
+    assert document()["state"] == "stopped"
+
+    # Not started at all: the code cannot be written there.
+    for host in pair.hosts:
+        pair.sandbox.sh(
+            host, ["sh", "-c", "rm -rf /root/.clusterkit/*/code; touch /root/.clusterkit/$0/code", host]
+        )
+    try:
+        unstaged = ended("drill.py", "300").wait()
+    finally:
+        for host in pair.hosts:
+            pair.sandbox.sh(host, ["rm", "-f", f"/root/.clusterkit/{host}/code"])
+    assert unstaged.code == 1, unstaged.err
+    status = document()
+    assert (status["state"], status["cause"], status["exit_code"]) == ("failed", "clusterkit", 1)
 
 
 def test_a_run_is_read_and_stopped_from_a_second_machine(pair: Cluster, elsewhere: Cluster) -> None:
