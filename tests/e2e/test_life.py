@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -269,16 +272,20 @@ def test_prune_removes_what_ended_everywhere_and_nothing_else(pair: Cluster) -> 
     assert all(fresh in kept(host) for host in pair.hosts)
 
 
-def test_two_runs_side_by_side_and_a_third_that_waits(with_gpus: Cluster) -> None:
-    # The Paddle that is installed computes on CPUs alone: its launcher is told so behind our back.
+def on_cpus(cluster: Cluster) -> tuple[str, ...]:
+    """Options of launch: the Paddle that is here has CPUs alone, as its launcher is told behind our back."""
     ours = (Path(__file__).parents[2] / "templates" / "paddle-launch.sh.j2").read_text()
-    on_cpus = (
+    changed = (
         "join(' ') | replace('--devices 0', '--nproc_per_node 1')"
         " | replace('--devices 1', '--nproc_per_node 1')"
     )
-    template = with_gpus.folder.parent / "on-cpus.j2"
-    template.write_text(ours.replace("join(' ')", on_cpus))
-    unchecked = ("--no-preflight", "--template", str(template))
+    template = cluster.folder.parent / "on-cpus.j2"
+    template.write_text(ours.replace("join(' ')", changed))
+    return ("--no-preflight", "--template", str(template))
+
+
+def test_two_runs_side_by_side_and_a_third_that_waits(with_gpus: Cluster) -> None:
+    unchecked = on_cpus(with_gpus)
     first = with_gpus.start("launch", *unchecked, "--devices", "0", "INVENTORY", "drill.py", "300")
     second = with_gpus.start("launch", *unchecked, "--devices", "1", "INVENTORY", "drill.py", "300")
     for each in (first, second):
@@ -311,3 +318,33 @@ def test_two_runs_side_by_side_and_a_third_that_waits(with_gpus: Cluster) -> Non
     for host in with_gpus.hosts:
         left = with_gpus.sandbox.sh(host, ["sh", "-c", "ls /var/tmp/clusterkit-locks/*/*.json || true"])
         assert left.stdout.strip() == ""
+
+
+def test_what_a_dead_supervisor_held_is_in_nobodys_way(with_gpus: Cluster) -> None:
+    def held(host: str) -> str:
+        words = ["sh", "-c", "ls /var/tmp/clusterkit-locks/*/*.json || true"]
+        return with_gpus.sandbox.sh(host, words).stdout
+
+    options = (*on_cpus(with_gpus), "--devices", "0")
+    launched = with_gpus.launch("--detach", *options, "drill.py", "300")
+    assert launched.code == 0, launched.err
+    run_id = until_running(with_gpus)
+    refused = with_gpus.launch(*options, "drill.py", "1")
+    assert refused.code == 1, refused.err
+    owner = rf"{re.escape(getpass.getuser())}@{re.escape(socket.gethostname())}"
+    assert re.search(rf"GPU 0 is held by run {run_id} of {owner} for \d+ s", refused.err)
+    assert "stop that run" in refused.err
+
+    # One dies alone, the other with its host.
+    first, second = with_gpus.hosts
+    (supervisor,) = [each for each in with_gpus.sandbox.processes(first) if "supervise" in each.argv]
+    os.kill(supervisor.pid, signal.SIGKILL)
+    with_gpus.sandbox.kill(second)
+    with_gpus.sandbox.start(second)
+    assert with_gpus.gone(30)
+    for host in with_gpus.hosts:
+        assert run_id in held(host), "nobody was left to remove it"
+
+    again = with_gpus.launch(*options, "drill.py", "1")
+    assert again.code == 0, again.err
+    assert [held(host) for host in with_gpus.hosts] == ["", ""]
