@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
+from clusterkit.errors import ClusterkitError, FleetError, Held, HostError, HostTimeout, Interrupted
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import processes
@@ -109,9 +109,7 @@ class Job:
                 failures[node.host] = HostError(node.host, f"its supervisor does not answer: {seen.error}")
             failure = self.watch.state(node.host).get("failure")
             if failure and failure["kind"] != "channel":
-                failures[node.host] = HostError(
-                    node.host, f"its supervisor cannot go on: {failure['detail']}"
-                )
+                failures[node.host] = _cannot_go_on(node.host, failure)
         if failures:
             raise FleetError(failures, "starting the supervisors, so no training was started")
         if self.watch.state(self.first).get("decision", {}).get("phase") in ("prepare", "start"):
@@ -299,6 +297,12 @@ class Job:
         status["incomplete"] = [host for host in self.watch.observed if host not in self.watch.finished]
         self._keep(status)
         return status
+
+
+def _cannot_go_on(host: str, failure: Mapping[str, Any]) -> HostError:
+    if failure["kind"] == "held":
+        return Held(host, str(failure["detail"]), "wait for it (--lock-wait SECONDS), or stop that run")
+    return HostError(host, f"its supervisor cannot go on: {failure['detail']}")
 
 
 def _files(node: NodeRecord, attempt: int) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Order:
     roles: Mapping[str, Role] | None = None
     attempts: Attempts = field(default_factory=Attempts)
     checkpoint_dir: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,7 @@ def _plan(
         timeouts=order.timeouts,
         template=order.template,
         attempts=order.attempts,
+        owner=order.owner,
     )
     versions = _versions(facts)
     result = plan.make(run_id, made, order.members, environments, versions, homes, request, grounds)

@@ -137,6 +137,7 @@ def test_plan_json() -> None:
         "attempt": 0,
         "restarts": {"most": 0, "wait": 5.0, "longest_wait": 60.0},
         "history": [],
+        "hold": {"owner": "", "devices": [1]},
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import select
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from dataclasses import replace
 
 from clusterkit import preflight, reset
 from clusterkit.between import groups_of
+from clusterkit.cli.asking import agreed
 from clusterkit.cli.session import Access, members, remotes_of, site_tables
 from clusterkit.errors import ClusterkitError, ExitCode, worst
 from clusterkit.interrupts import Interrupts
@@ -26,9 +25,6 @@ from clusterkit.report.terminal import Words
 from clusterkit.reset import Undoing
 from clusterkit.steps.applying import Applied
 from clusterkit.steps.engine import Permissions
-
-# How soon a signal is noticed while an answer is waited for.
-_LOOK_S = 0.1
 
 
 @contextmanager
@@ -79,8 +75,8 @@ class Converge:
             reading, applied = preflight.apply(
                 self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
             )
-        agreed = bool(applied) or not reading.hosts_with_changes
-        proofs = self._prove(reading, replace(wanted, check=wanted.check or not agreed))
+        is_agreed = bool(applied) or not reading.hosts_with_changes
+        proofs = self._prove(reading, replace(wanted, check=wanted.check or not is_agreed))
         self._words.clear()
         return Result(reading, applied, proofs, time.monotonic() - begun)
 
@@ -162,33 +158,7 @@ class Converge:
         return [head, *report.plan_lines(reading, diff)]
 
     def _agreed(self, yes: bool, lines: Sequence[str]) -> bool:
-        """Show what would be done, and have it agreed to: by `--yes`, or by the person at the terminal."""
-        self._words.clear()
-        asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
-        for line in lines:
-            # Who is asked sees what for, also with --json: this is not stdout.
-            (self._words.insist if asks else self._words.say)(line)
-        if yes:
-            return True
-        if not asks:
-            self._words.say(
-                "nothing was changed: there is no terminal to ask on (--yes does it without asking)"
-            )
-            return False
-        sys.stderr.write("Go ahead? [y/N] ")
-        sys.stderr.flush()
-        agreed = self._answer() in ("y", "yes")
-        if not agreed:
-            self._words.insist("nothing was changed")
-        return agreed
-
-    def _answer(self) -> str:
-        """The line that the person types. Raises Interrupted: Ctrl-C is an answer too."""
-        while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
-            if self._interrupts.count:
-                sys.stderr.write("\n")
-            self._interrupts.check()
-        return sys.stdin.readline().strip().lower()
+        return agreed(self._words, self._interrupts, lines, yes=yes)
 
     def _doing(self, what: str, waiting: Sequence[str]) -> None:
         if waiting:

@@ -123,6 +123,18 @@ def launch(
             "--checkpoint-dir", metavar="DIR", help="CLUSTERKIT_CHECKPOINT_DIR of the job, on the hosts."
         ),
     ] = "checkpoints",
+    lock_wait: Annotated[
+        float,
+        typer.Option(
+            "--lock-wait", min=0, metavar="SECONDS", help="Wait so long for hosts that another run holds."
+        ),
+    ] = 0.0,
+    on_end: Annotated[
+        str | None,
+        typer.Option(
+            "--on-end", metavar="CMD", help="Run here when the run has ended, its status as JSON on stdin."
+        ),
+    ] = None,
     forks: Forks = FORKS,
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
@@ -169,13 +181,21 @@ def launch(
         timeout=timeout,
         template=launching.template_file(template, chosen.inventory.path),
         roles=roles,
+        owner=launching.owner(),
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace, hang=hang_timeout),
         attempts=Attempts(max_restarts, on_hang=launching.on_hang(on_hang, hang_timeout)),
         checkpoint_dir=checkpoint_dir,
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     spares = chosen.spares if max_restarts else ()
-    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet, spares=spares)
+    starter = launching.Starter(
+        *(order, access, words),
+        as_json=as_json,
+        quiet=quiet,
+        spares=spares,
+        lock_wait=lock_wait,
+        on_end=on_end,
+    )
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))
     raise typer.Exit(starter.launch(Manner(forks=forks, timeout=timeout, detach=detach)))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from clusterkit import inventory as inventories
 from clusterkit.cli.session import Access, Members, remotes_of, site_tables
-from clusterkit.errors import InputError
+from clusterkit.errors import FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
+from clusterkit.lockwait import Patience
+from clusterkit.observe import recorded
+from clusterkit.on_end import tell_end
 from clusterkit.planning import templating
 from clusterkit.planning.attempts import ON_HANG
 from clusterkit.planning.plan import TEMPLATE
@@ -26,7 +33,7 @@ from clusterkit.report.launch import LaunchReport
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import ReaderGone, Words, forget_reader
 from clusterkit.runs.events import Event
-from clusterkit.runs.record import RunStore, state_directory
+from clusterkit.runs.record import ENDED, RunStore, state_directory
 from clusterkit.steps import Verdict
 
 
@@ -104,6 +111,15 @@ def template_file(given: str | None, inventory: Path) -> Path | None:
     return found
 
 
+def owner() -> str:
+    """Who launches, as other users of the hosts are told: `ann@laptop`."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
 class Starter:
     """One order with the way to show what becomes of it."""
 
@@ -116,13 +132,18 @@ class Starter:
         as_json: bool,
         quiet: bool,
         spares: tuple[Settings, ...] = (),
+        lock_wait: float = 0.0,
+        on_end: str | None = None,
     ) -> None:
         self._order = order
         self._spares = spares
+        self._patience = Patience(lock_wait, self._tell)
         self._access = access
         self._words = words
         self._json = as_json
         self._report = LaunchReport(words, quiet=quiet)
+        self._on_end = on_end
+        self._run_id = ""
 
     def dry_run(self, output: Path | None, show_env: bool, forks: int) -> int:
         """Show the plan, and write its files into `output`."""
@@ -143,13 +164,49 @@ class Starter:
 
     def launch(self, manner: Manner) -> int:
         """Start the job and stay with it; the job's exit code."""
+        if self._on_end and manner.detach:
+            raise InputError(
+                "--on-end and --detach do not go together: nobody is here when the run ends",
+                "leave --detach out, or wait for the run: `clusterkit status --watch; YOUR COMMAND`",
+            )
         store = RunStore(state_directory(os.environ))
+        status: dict[str, Any] | None = None
         everybody = (*self._order.members, *self._spares)
-        with Interrupts() as interrupts, remotes_of(everybody, self._access, self._words) as remotes:
+        with Interrupts() as interrupts:
+            try:
+                with remotes_of(everybody, self._access, self._words) as remotes:
+                    status = self._launch(remotes, store, interrupts, manner)
+            finally:
+                self._tell_end(store, status, interrupts)
+        return int(status["exit_code"] or 0)
+
+    def _tell_end(self, store: RunStore, status: dict[str, Any] | None, interrupts: Interrupts) -> None:
+        """Run the command of --on-end, if there has been a run; how that goes changes no exit code."""
+        if not self._on_end or not self._run_id:
+            return
+        record = store.load(self._run_id)
+        if status is not None:
+            # More than the record where the disk here is full.
+            record = replace(record, status=status)
+        if record.state in ENDED:
+            problem = tell_end(self._on_end, recorded(record, store), interrupts)
+        else:
+            problem = f"--on-end was not run: run {record.run_id} is {record.state}, and not watched any more"
+        if problem:
+            self._words.insist(problem, "yellow")
+
+    def _launch(
+        self, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner
+    ) -> dict[str, Any]:
+        while True:
             prepared = self._prepare(remotes, interrupts, manner.forks)
             reserve = self._reserve(remotes, interrupts, manner) if self._spares else None
-            status = launch(prepared, remotes, store, interrupts, manner, self._tell, reserve)
-        return int(status["exit_code"] or 0)
+            try:
+                return launch(prepared, remotes, store, interrupts, manner, self._tell, reserve)
+            except FleetError as error:
+                # Somebody else has started since the hosts were read.
+                if not self._patience.again(error, interrupts):
+                    raise
 
     def _reserve(self, remotes: Mapping[str, Remote], interrupts: Interrupts, manner: Manner) -> Reserve:
         def again(order: Order, run_id: str) -> Prepared:
@@ -163,6 +220,8 @@ class Starter:
         try:
             prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
         except ChecksFailed as failed:
+            if self._patience.again(failed, interrupts):
+                return self._prepare(remotes, interrupts, forks)
             self._show_verdicts(failed.verdicts)
             raise
         self._show_verdicts(prepared.verdicts)
@@ -175,6 +234,7 @@ class Starter:
             self._words.insist(line, colour)
 
     def _tell(self, event: Event) -> None:
+        self._run_id = event.run_id if event.kind == "planned" else self._run_id
         try:
             if not self._json:
                 self._report.show(event)

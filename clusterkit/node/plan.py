@@ -93,6 +93,8 @@ class Plan(NamedTuple):
     # What becomes of a job that hangs: report, dump, stop or restart.
     on_hang: str = "report"
     container: Optional[Container] = None
+    # owner ("ann@laptop"), devices (the host's numbers, None on CPUs)
+    hold: Optional[Dict[str, Any]] = None
 
     def log(self, local_rank: int) -> str:
         """The file in which the launcher will keep this local rank's output; `*` is what only it knows."""
@@ -162,6 +164,7 @@ def parse(raw: Dict[str, Any]) -> Plan:
         history=list(raw.get("history", [])),
         on_hang=raw.get("on_hang", "report"),
         container=Container(**raw["container"]) if raw.get("container") else None,
+        hold=raw.get("hold"),
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

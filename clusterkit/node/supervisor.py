@@ -15,6 +15,7 @@ from . import plan as planning
 from .control import ControlError, ControlServer
 from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, remove, write_json
+from .hold import Hold
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
 from .master import MasterQuery, MasterReach
@@ -81,6 +82,20 @@ class Supervisor:
         )
         self._control = ControlServer(plan, self._selector, self.state, self._command)
         self._link = self._join_channel()
+        self._hold = self._take_hold()
+
+    def _take_hold(self) -> Hold:
+        """GPUs and ports are ours; where they are another run's, this node has failed and says so."""
+        hold = Hold(self._plan)
+        try:
+            problem = hold.take()
+        except OSError as error:
+            # A full disk is no reason not to train: without it nobody is told, that is all.
+            _log("cannot say what is held: %s: %s" % (error.filename, error.strerror))
+            return hold
+        if problem:
+            self._life.fail("held", problem)
+        return hold
 
     def _begin_attempt(self, number: int, master_port: Optional[int]) -> None:
         """The node is at the gate of this attempt; nothing of the one before it is left."""
@@ -112,6 +127,7 @@ class Supervisor:
             self._end_in_panic("the supervisor failed: %s" % traceback.format_exc().splitlines()[-1])
         remove(self._files.secrets)
         self._publish(time.monotonic(), final=True)
+        self._hold.release()
         self._control.close(_FAREWELL)
         if self._link is not None:
             self._link.close()

@@ -43,6 +43,7 @@ class Request:
 
     `code` is the name under which the code is synced, None where it is on a shared mount already
     (`--no-sync`); `root` is the sync root here. `template` is a file or folder that overrides ours.
+    `owner` (`ann@laptop`) is told to other users of the hosts.
     """
 
     script: str
@@ -52,6 +53,7 @@ class Request:
     timeouts: Timeouts = field(default_factory=Timeouts)
     template: Path | None = None
     attempts: Attempts = field(default_factory=Attempts)
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -281,9 +283,11 @@ def _node_plan(
     )
     grace = request.timeouts.grace
     container = containers.make(settings, node, ground, run_id, where, grace) if ground else None
+    devices = None if node.devices is None else list(node.devices)
     description = {
         **_description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts),
         **request.attempts.as_json(),
+        "hold": {"owner": request.owner, "devices": devices},
         **({"container": container.description()} if container else {}),
     }
     if container:
