@@ -205,7 +205,7 @@ def test_what_is_wrong_is_told_in_one_line(contained: Contained) -> None:
     counts = ("--run-mode", "ps", "--servers", "1", "--trainers", "2")
     ps = contained.run("launch", *counts, contained.inventory(), "drill.py", "1")
     assert ps.code == 1, ps.err
-    assert "node02: PaddlePaddle 3.3.1 was built without its parameter servers" in ps.err
+    assert "node[01-02]: PaddlePaddle 3.3.1 was built without its parameter servers" in ps.err
     engines.stop_docker(contained.sandbox, "node02")
     try:
         down = contained.run("launch", contained.inventory(), "drill.py", "1")
