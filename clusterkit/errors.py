@@ -18,6 +18,7 @@ Anything else that reaches `main()` is a bug of ours: exit code 70.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -118,6 +119,12 @@ class HostTimeout(HostError):
 def named(host: str, message: str) -> str:
     """The message with its host in front, once."""
     return message if message.startswith(host) else f"{host}: {message}"
+
+
+def apart(host: str, message: str) -> tuple[str, str]:
+    """The host as a message of remote/ begins with it (`HOST (ADDRESS)`), and the rest of the message."""
+    begin = re.match(rf"{re.escape(host)}( \([^()]*\))?: ", message)
+    return (begin.group(0)[:-2], message[begin.end() :]) if begin else (host, message)
 
 
 class FleetError(ClusterkitError):

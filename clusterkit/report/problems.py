@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, named
+from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, apart, named
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
 
@@ -72,9 +72,7 @@ def folded(error: FleetError) -> list[tuple[str, str]]:
     groups: dict[tuple[str, str], list[str]] = {}
     places: dict[str, str] = {}
     for host, each in error.failures.items():
-        begin = re.match(rf"{re.escape(host)}( \([^()]*\))?: ", each.message)
-        places[host] = begin.group(0)[:-2] if begin else host
-        message = each.message[begin.end() :] if begin else each.message
+        places[host], message = apart(host, each.message)
         whole = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
         groups.setdefault((whole.sub(_HOST, message), whole.sub(_HOST, each.hint)), []).append(host)
     result = []
