@@ -29,6 +29,12 @@ class Fault:
     words: str
     # Checks that cannot be made any more while the fault is there.
     hides: tuple[str, ...] = ()
+    # What else is not as it should be: other checks of the host with their status, the same check of another
+    # host, facts put to the vote, and findings between the hosts.
+    beside: tuple[tuple[str, str], ...] = ()
+    twin: str = ""
+    votes: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
 
 
 @contextmanager
