@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from clusterkit.sandbox.sandbox import Sandbox
-from tests.preflight.faults import Change, Fault, do, lines, program, told
+from tests.preflight.faults import Change, Fault, do, lines, program, running, supervised, told
 
 USER, PASSWORD = "train", "right"
 RUN_DIRECTORY = f"/home/{USER}/.clusterkit"
@@ -69,34 +69,6 @@ def _available(kilobytes: int) -> Change:
 def _clock(words: str) -> Change:
     """What the login's `date` says: all hosts of a machine have its kernel's clock."""
     return program("/usr/local/bin/date", f"exec /usr/bin/date -d '{words}' \"$@\"")
-
-
-_START = f"""
-setpriv --reuid {USER} --regid {USER} --clear-groups env {{}} \\
-    {PYTHON} /run/planted.py </dev/null >/run/planted.out 2>&1 &
-echo $! >/run/planted.pid
-while ! grep -q ready /run/planted.out; do
-    kill -0 "$(cat /run/planted.pid)" || {{{{ cat /run/planted.out >&2; exit 1; }}}}
-    sleep 0.05
-done
-"""
-
-
-def running(text: str, environment: str = "") -> Change:
-    """A Python process of the user's, which stays once it has done this."""
-    whole = f"import socket, time\n{text}\nprint('ready', flush=True)\ntime.sleep(600)\n"
-
-    def plant(sandbox: Sandbox, host: str) -> None:
-        do(sandbox, host, "cat >/run/planted.py; chmod 644 /run/planted.py", whole)
-        do(sandbox, host, _START.format(environment))
-
-    kill = 'kill -KILL "$(cat /run/planted.pid)"; rm /run/planted.*'
-    return plant, lambda sandbox, host: do(sandbox, host, kill)
-
-
-def supervised(run_id: str) -> str:
-    """What a supervisor that lives holds: the name of its run, its node rank, its ports."""
-    return f"held = socket.socket(socket.AF_UNIX); held.bind(chr(0) + 'clusterkit/{run_id}/0/20000-20019')"
 
 
 def _cloned(sandbox: Sandbox, host: str) -> None:
@@ -259,14 +231,16 @@ BATCHES: tuple[tuple[Fault, Fault, Fault], ...] = (
             "a process of a run that is over",
             "left-over processes",
             "failed",
-            *running("", "CLUSTERKIT_RUN_ID=20260101-120000-dead"),
+            *running("", PYTHON, "CLUSTERKIT_RUN_ID=20260101-120000-dead", USER),
             "a process of run 20260101-120000-dead, which is over: pid ",
         ),
         Fault(
             "another run that is alive",
             "other runs",
             "warning",
-            *running(supervised("20260101-120000-live"), "CLUSTERKIT_RUN_ID=20260101-120000-live"),
+            *running(
+                supervised("20260101-120000-live"), PYTHON, "CLUSTERKIT_RUN_ID=20260101-120000-live", USER
+            ),
             "run 20260101-120000-live is alive here",
         ),
         Fault(

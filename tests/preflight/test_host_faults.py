@@ -12,7 +12,7 @@ import pytest
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster
-from tests.preflight.faults import Fault, planted
+from tests.preflight.faults import Change, Fault, lines, planted, there
 from tests.preflight.host_faults import BATCHES, PASSWORD, PORTS, PYTHON, USER, prepare
 from tests.schemas import validate
 
@@ -104,6 +104,29 @@ def test_one_check_names_each_fault(cluster: Cluster, batch: tuple[Fault, ...]) 
         assert fault.words in checks[fault.check]["message"]
         assert checks[fault.check]["hint"]
         assert {checks[name]["status"] for name in fault.hides} <= {"skipped"}
+
+
+def test_a_firewall_is_named_on_its_host(cluster: Cluster) -> None:
+    """Closed on node02, which preflight can open; dropped on the way out of node03, which is a person's."""
+    other = cluster.sandbox.addresses("node04")[-1]
+    closed = _table("input", f"iifname eth1 ct state new tcp dport {{ {PORTS}, 32768-60999 }} drop")
+    held = _table("output", f"ip daddr {other} tcp dport {{ {PORTS} }} drop")
+    with there(closed, cluster.sandbox, "node02"), there(held, cluster.sandbox, "node03"):
+        document = read(cluster)
+    checks = {key: status for key, status in found(document).items() if "between" not in key[1]}
+    assert checks == {("node02", "firewall"): "pending", ("node03", "firewall out"): "manual"}
+    pairs = {(each["from"], each["to"]): each["status"] for each in document["between"] if each["from"]}
+    assert pairs == {
+        ("node01", "node02"): "pending",
+        ("node03", "node02"): "pending",
+        ("node04", "node02"): "pending",
+        ("node03", "node04"): "failed",
+    }
+
+
+def _table(hook: str, rule: str) -> Change:
+    chain = f"type filter hook {hook} priority 0; policy accept; {rule};"
+    return lines(f"nft 'table inet planted {{ chain c {{ {chain} }}; }}'", "nft delete table inet planted")
 
 
 def test_nothing_of_the_faults_is_left(cluster: Cluster) -> None:
