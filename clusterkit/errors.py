@@ -5,6 +5,8 @@
     │   ├─ InventoryError(path, line)       2   a line of an inventory or of a variables file
     │   ├─ TemplateError(template)          2   a template that does not render
     │   ├─ TopologyError                    2   no devices, a duplicate address, ranks that do not fit
+    │   │   ├─ NodeError(host)              2   one host does not fit into the job
+    │   │   └─ PortsTaken                   2   no window of ports is free on all hosts
     │   └─ NotFound                         2   no such run, rank, host pattern or file
     ├─ HostError(host)                      1   about exactly one host
     │   ├─ Unreachable(host, stage)         4   name, TCP, host key, authentication, shell
@@ -80,6 +82,18 @@ class TemplateError(InputError):
 
 class TopologyError(InputError):
     """The hosts, devices, addresses or ports do not make up a job."""
+
+
+class NodeError(TopologyError):
+    """One host, named by its inventory alias, does not fit into the job; without it the others may."""
+
+    def __init__(self, host: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.host = host
+
+
+class PortsTaken(TopologyError):
+    """No window of ports is free on all hosts."""
 
 
 class NotFound(InputError):

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clusterkit import steps
-from clusterkit.errors import HostError, TopologyError
+from clusterkit.errors import HostError, NodeError, PortsTaken, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.paced import Paced
 from clusterkit.planning import topology
+from clusterkit.planning.topology import Topology
 from clusterkit.probes import LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
@@ -163,12 +164,26 @@ def _with_words(verdict: Verdict, applied: Applied | None, fleet: Fleet) -> Verd
 
 
 def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
-    """All members with their facts, arranged as one job if they make up one; else why they do not."""
+    """All members with their facts, arranged as one job, and why they do not make up one ("" if they do).
+
+    A host that does not fit in is left out, so that the others can be judged as the nodes that they will be.
+    """
     members = {each.alias: each for each in target.members}
-    answering = [each for each in target.members if each.alias in facts]
-    try:
-        arranged = topology.arrange(answering, facts, "preflight") if answering else None
-    except (TopologyError, HostError) as error:
-        return Fleet(members, facts, None, target.tables, target.permissions), error.message
-    made = arranged.topology if arranged else None
-    return Fleet(members, facts, made, target.tables, target.permissions), ""
+    nodes = [each for each in target.members if each.alias in facts]
+    problems: list[str] = []
+    made: Topology | None = None
+    in_use = True
+    while nodes and made is None:
+        try:
+            made = topology.arrange(nodes, facts, "preflight", in_use=in_use).topology
+        except (NodeError, HostError) as error:
+            problems.append(error.message)
+            nodes = [each for each in nodes if each.alias != error.host]
+        except TopologyError as error:
+            problems.append(error.message)
+            if not (isinstance(error, PortsTaken) and in_use):
+                break
+            in_use = False
+    more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
+    fleet = Fleet(members, facts, made, target.tables, target.permissions)
+    return fleet, f"{problems[0]}{more}" if problems else ""

@@ -9,7 +9,7 @@ Everything here is pure. What was decided without being asked comes back as note
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import PortRange, Settings
@@ -74,14 +74,18 @@ def arrange(
     *,
     nproc_per_node: int | None = None,
     devices: tuple[int, ...] | None = None,
+    in_use: bool = True,
 ) -> Arrangement:
     """Nodes and ports of the run `run_id`; `nproc_per_node` and `devices` are the command line's and win.
 
-    Raises TopologyError where the inventory and the hosts do not make up a job, ProbeFailed where a fact that
-    this needs is missing.
+    Without `in_use` the ports are those of a run whose hosts use none: what is in the way can then be told.
+    Raises TopologyError where the inventory and the hosts do not make up a job (NodeError where one host does
+    not fit in, PortsTaken where no ports are left), ProbeFailed where a fact that this needs is missing.
     """
     assigned = assign(members, facts, nproc_per_node=nproc_per_node, devices=devices)
     wanted = [_host_ports(s, facts[s.alias], node) for s, node in zip(members, assigned.nodes, strict=True)]
+    if not in_use:
+        wanted = [replace(each, used={}, windows={}) for each in wanted]
     planned = ports.plan(wanted, run_id)
     topology = Topology(
         assigned.nodes, planned.window, planned.channel_port, planned.master_port, planned.launcher_ports

@@ -35,6 +35,8 @@ class Fault:
     twin: str = ""
     votes: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    # Whether the hosts do not make up one job while it is there.
+    no_job: bool = False
 
 
 @contextmanager

@@ -81,8 +81,8 @@ _GOMP = "ldconfig -p | sed -n 's/.*libgomp\\.so\\.1 .* => //p' | sort -u"
 _UNREAD = (("firewall", "unknown"),)
 _BASHRC = f"/home/{USER}/.bashrc"
 
-# Each one's hosts are node02, node03, node04: one fault on each.
-BATCHES: tuple[tuple[Fault, Fault, Fault], ...] = (
+# Each one's hosts are node02, node03, node04 in this order: one fault on each.
+BATCHES: tuple[tuple[Fault, ...], ...] = (
     (
         Fault(
             "the user may not become root",
@@ -276,6 +276,31 @@ BATCHES: tuple[tuple[Fault, Fault, Fault], ...] = (
             "warning",
             *lines(f"echo 'export PADDLE_TRAINER_ENDPOINTS=10.0.0.9:6170' >{_BASHRC}", f"rm {_BASHRC}"),
             "PADDLE_TRAINER_ENDPOINTS ",
+        ),
+    ),
+    (
+        Fault(
+            "the node address is not on the host",
+            "node address",
+            "failed",
+            *lines(
+                "ip -o -4 addr show eth1 | awk '{print $4}' >/run/address; ip addr flush dev eth1",
+                "ip addr add $(cat /run/address) dev eth1; rm /run/address",
+            ),
+            "is not on this host, which has ",
+            no_job=True,
+        ),
+        Fault(
+            "somebody else's program on all ports of a job",
+            "ports",
+            "failed",
+            *running(
+                "held = [socket.create_server(('', port)) for port in range(29400, 29432, 8)]",
+                PYTHON,
+                user=USER,
+            ),
+            " is in use by python",
+            no_job=True,
         ),
     ),
 )

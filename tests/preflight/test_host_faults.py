@@ -56,7 +56,6 @@ def read(cluster: Cluster) -> dict[str, Any]:
 
 def found(document: dict[str, Any]) -> dict[tuple[str, str], str]:
     """All that is not as it should be, by host: checks, findings about it, votes where it is odd."""
-    assert document["problem"] == ""
     checks = {
         (host, check["name"]): check["status"]
         for host, answer in document["hosts"].items()
@@ -90,7 +89,7 @@ def test_sound_hosts_have_nothing_to_say(cluster: Cluster) -> None:
 )
 def test_one_check_names_each_fault(cluster: Cluster, batch: tuple[Fault, ...]) -> None:
     """One fault on each host but the first."""
-    faults = dict(zip(SICK, batch, strict=True))
+    faults = dict(zip(SICK, batch, strict=False))
     with ExitStack() as stack:
         for host, fault in faults.items():
             stack.enter_context(planted(fault, cluster.sandbox, host))
@@ -99,6 +98,7 @@ def test_one_check_names_each_fault(cluster: Cluster, batch: tuple[Fault, ...]) 
     for host, fault in faults.items():
         wanted.update(expected(host, fault))
     assert found(document) == wanted
+    assert bool(document["problem"]) == any(fault.no_job for fault in batch)
     for host, fault in faults.items():
         checks = {each["name"]: each for each in document["hosts"][host]["checks"]}
         assert fault.words in checks[fault.check]["message"]
