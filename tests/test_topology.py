@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from clusterkit.errors import TopologyError
+from clusterkit.errors import NodeError, PortsTaken, TopologyError
 from clusterkit.facts import Facts, Output, ProbeFailed
 from clusterkit.inventory.model import PortRange, Settings
+from clusterkit.planning.addresses import choose, fitting
 from clusterkit.planning.topology import Assignment, arrange, assign
 from tests.facts.recorded import facts
 
@@ -358,3 +359,34 @@ def test_the_window_avoids_a_live_run_and_a_listener() -> None:
     member = settings("a", port_range=PortRange(30090, 30160))
     window = arrange([member], found, RUN).topology.port_window
     assert window.first > 30119
+
+
+def test_a_window_as_if_nothing_were_in_use_shows_who_is_in_the_way() -> None:
+    found = {"a": facts("a", runs="live-on-gpus", listening="own-jupyter")}
+    member = settings("a", port_range=PortRange(30090, 30119))
+    with pytest.raises(PortsTaken):
+        arrange([member], found, RUN)
+    window = arrange([member], found, RUN, in_use=False).topology.port_window
+    assert 30090 <= window.first < window.last <= 30119
+
+
+def test_a_host_without_a_fitting_address_is_named_and_left_out() -> None:
+    members, found = cluster(
+        a=["eth0 10.0.0.1/24 -"], b=["eth0 10.0.0.2/24 -"], c=["eth0 10.0.0.3/24 -"], d=[]
+    )
+    members[1] = settings("b", node_ip="10.0.0.9")
+    members[3] = settings("d", network="10.0.0.0/24")
+    with pytest.raises(NodeError) as failed:
+        choose(members, found)
+    assert failed.value.host == "b"
+    assert {alias: each.ip for alias, each in fitting(members, found).items()} == {
+        "a": "10.0.0.1",
+        "c": "10.0.0.3",
+    }
+
+
+def test_one_address_of_two_hosts_leaves_nobody_out() -> None:
+    members, found = cluster(a=["eth0 10.0.0.1/24 -"], b=["eth0 10.0.0.1/24 -"])
+    members = [settings(each.alias, node_ip="10.0.0.1") for each in members]
+    with pytest.raises(TopologyError, match="a and b have the same node address"):
+        fitting(members, found)

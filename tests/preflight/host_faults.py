@@ -44,7 +44,7 @@ def _moved(path: str) -> Change:
     return lines(f"mv {path} {path}.away", f"mv {path}.away {path}")
 
 
-def _edited(path: str, change: str) -> Change:
+def edited(path: str, change: str) -> Change:
     """The file after a change by sed, in its place."""
     return lines(
         f"cp -p {path} {path}.sound; sed -i '{change}' {path}", f"cp -p {path}.sound {path}; rm {path}.sound"
@@ -104,7 +104,7 @@ BATCHES: tuple[tuple[Fault, ...], ...] = (
             "another sudo password",
             "sudo",
             "manual",
-            *_edited(f"/etc/sudoers.d/{USER}", "s/NOPASSWD://"),
+            *edited(f"/etc/sudoers.d/{USER}", "s/NOPASSWD://"),
             "the sudo password was wrong",
             beside=_UNREAD,
         ),

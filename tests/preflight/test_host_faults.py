@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ import pytest
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster
+from tests.e2e.terminal import on_terminal
 from tests.preflight.faults import Change, Fault, lines, planted, there
-from tests.preflight.host_faults import BATCHES, PASSWORD, PORTS, PYTHON, USER, prepare
+from tests.preflight.host_faults import BATCHES, PASSWORD, PORTS, PYTHON, USER, edited, prepare
 from tests.schemas import validate
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(120)]
@@ -122,6 +125,21 @@ def test_a_firewall_is_named_on_its_host(cluster: Cluster) -> None:
         ("node04", "node02"): "pending",
         ("node03", "node04"): "failed",
     }
+
+
+def test_a_sudo_password_that_is_asked_for_is_used(cluster: Cluster, tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.ini"
+    text = cluster.sandbox.inventory.read_text()
+    inventory.write_text(re.sub(r" ansible_become_password=('[^']*'|\S+)", "", text))
+    wanted = edited(f"/etc/sudoers.d/{USER}", "s/NOPASSWD://")
+    command = ("preflight", "--check", "-K", "--limit", "node02", str(inventory))
+    with there(wanted, cluster.sandbox, "node02"):
+        right = on_terminal(cluster, *command, answers={"sudo password:": PASSWORD})
+        wrong = on_terminal(cluster, *command, answers={"sudo password:": "not this"})
+    assert right.code == 0, right.text
+    assert wrong.code == 1, wrong.text
+    assert "the sudo password was wrong" in wrong.text
+    assert "not this" not in wrong.text
 
 
 def _table(hook: str, rule: str) -> Change:
