@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import ipaddress
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,20 @@ def test_root_has_no_password_and_is_not_locked() -> None:
 
 
 @pytest.mark.skipif(ctypes.util.find_library("crypt") is None, reason="this system has no libcrypt")
+def test_hosts_that_are_made_at_once_have_their_own_passwords() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(accounts.hashed, (f"secret{number % 4}" for number in range(64))))
+    assert len(set(found)) == 64
+    for number, each in enumerate(found):
+        assert crypted(f"secret{number % 4}", each) == each
+
+
+def crypted(password: str, setting: str) -> str:
+    crypt = ctypes.CDLL(ctypes.util.find_library("crypt")).crypt
+    crypt.restype = ctypes.c_char_p
+    return str(crypt(password.encode(), setting.encode()).decode())
+
+
 def test_a_password_is_hashed() -> None:
     found = accounts.hashed("secret")
     assert found.startswith("$6$")
