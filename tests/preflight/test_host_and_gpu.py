@@ -386,7 +386,7 @@ def test_a_cpu_inventory_with_a_user_who_may_not_become_root(
     document = read(Cluster(make_sandbox(spec), tmp_path / "project"))
     sudo = check_of(document, "node02", "sudo")
     assert sudo["status"] == "manual"
-    assert sudo["message"] == "sudo does not let train become root without a password"
+    assert sudo["message"] == "sudo wants train's password"
     assert "--ask-become-pass" in sudo["hint"]
     assert {host for host, _ in found(document)} == {"node02"}
     assert document["exit_code"] == 1

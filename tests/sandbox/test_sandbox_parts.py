@@ -26,6 +26,10 @@ from clusterkit.sandbox import (
 from clusterkit.sandbox.network import Names
 from clusterkit.sandbox.state import HostState, SandboxState
 
+needs_crypt = pytest.mark.skipif(
+    ctypes.util.find_library("crypt") is None, reason="this system has no libcrypt"
+)
+
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nbob:x:1000:1000::/home/bob:/bin/sh\n"
 
 
@@ -79,7 +83,7 @@ def test_root_has_no_password_and_is_not_locked() -> None:
     assert accounts.shadow_line("root", None).split(":")[1] == "*"
 
 
-@pytest.mark.skipif(ctypes.util.find_library("crypt") is None, reason="this system has no libcrypt")
+@needs_crypt
 def test_hosts_that_are_made_at_once_have_their_own_passwords() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(accounts.hashed, (f"secret{number % 4}" for number in range(64))))
@@ -94,6 +98,7 @@ def crypted(password: str, setting: str) -> str:
     return str(crypt(password.encode(), setting.encode()).decode())
 
 
+@needs_crypt
 def test_a_password_is_hashed() -> None:
     found = accounts.hashed("secret")
     assert found.startswith("$6$")
