@@ -264,7 +264,7 @@ BATCHES: tuple[tuple[Fault, ...], ...] = (
             votes=("open files",),
         ),
         Fault(
-            "proxies for everybody",
+            "a SOCKS proxy at login",
             "login environment",
             "warning",
             *lines(f"echo 'export ALL_PROXY=socks5://proxy:1080' >{_BASHRC}", f"rm {_BASHRC}"),
