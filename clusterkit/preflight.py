@@ -49,12 +49,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Reading:
-    """The hosts as they were read: verdicts on those that answered, errors of those that did not."""
+    """The hosts as they were read: verdicts on those that answered, errors of those that did not.
+
+    `unable` are hosts that cannot take part in a job as they are, and why; `problem` is why the others do not
+    make up one.
+    """
 
     fleet: Fleet
     verdicts: tuple[Verdict, ...]
     unreachable: Mapping[str, HostError]
     problem: str = ""
+    unable: Mapping[str, HostError] = field(default_factory=dict)
 
     def pending(self, host: str) -> list[Verdict]:
         """What would be changed on a host."""
@@ -95,10 +100,11 @@ def read(
     doing("reading the hosts", waiting)
     jobs = {each.alias: each for each in target.members}
     answers = fan_out(jobs, one, forks=forks, cancel=cancel, on_done=done)
-    fleet, problem = _fleet(target, answers.good)
+    fleet, unable, problem = _fleet(target, answers.good)
     verdicts = tuple(steps.judge_all(steps.chosen(), fleet, target.hosts))
     unreachable = {host: error for host, error in answers.bad.items() if host in target.hosts}
-    return Reading(fleet, verdicts, unreachable, problem)
+    unable = {host: error for host, error in unable.items() if host in target.hosts}
+    return Reading(fleet, verdicts, unreachable, problem, unable)
 
 
 def apply(
@@ -162,13 +168,14 @@ def _with_words(verdict: Verdict, applied: Applied | None, fleet: Fleet) -> Verd
     return step.blame(said, verdict, fleet) if said else verdict
 
 
-def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
-    """All members with their facts, arranged as one job if they make up one; else why they do not."""
+def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, Mapping[str, HostError], str]:
+    """All members with their facts, those that can arranged as one job; why others cannot, or none can."""
     members = {each.alias: each for each in target.members}
     answering = [each for each in target.members if each.alias in facts]
+    arranged, unable, problem = None, dict[str, HostError](), ""
     try:
-        arranged = topology.arrange(answering, facts, "preflight") if answering else None
+        arranged, unable = topology.arrange_able(answering, facts, "preflight")
     except (TopologyError, HostError) as error:
-        return Fleet(members, facts, None, target.tables, target.permissions), error.message
+        problem = error.message
     made = arranged.topology if arranged else None
-    return Fleet(members, facts, made, target.tables, target.permissions), ""
+    return Fleet(members, facts, made, target.tables, target.permissions), unable, problem

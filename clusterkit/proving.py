@@ -67,9 +67,9 @@ class Result:
         return [*self.reading.verdicts, *found, *voted]
 
     def exit_code(self, strict: bool) -> int:
-        """4 for a host that could not be reached, else 1, else 3 for changes that are pending."""
+        """4 for an unreachable host, else 1 (also where a host cannot take part), else 3 for changes."""
         unreachable = [ExitCode.UNREACHABLE] if self.reading.unreachable else []
-        problem = [ExitCode.FAILED] if self.reading.problem else []
+        problem = [ExitCode.FAILED] if self.reading.problem or self.reading.unable else []
         return worst([*unreachable, *problem, steps.exit_code(self.statuses, strict)])
 
 
@@ -147,7 +147,7 @@ def _smoke(
 ) -> Smoke | None:
     if not wanted.smoke or wanted.check:
         return None
-    if steps.exit_code(reading.verdicts):
+    if steps.exit_code(reading.verdicts) or reading.problem or reading.unable:
         return Smoke((Finding("smoke", "skipped", detail="checks above do not allow a job to start"),))
     members = [each for each in target.members if each.alias in target.hosts]
     return smoke(inventory, members, remotes, interrupts, doing, wanted.forks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterkit.between.connections import NAME
 from clusterkit.between.vote import VoteEntry
-from clusterkit.errors import Unreachable
+from clusterkit.errors import HostError, Unreachable
 from clusterkit.preflight import Finding, Reading
 from clusterkit.proving import Proofs, Result, _excused
 from clusterkit.steps import Fleet, Verdict
@@ -38,3 +38,5 @@ def test_the_worst_of_everything_is_the_exit_code() -> None:
     assert Result(OPEN, proofs=odd).exit_code(strict=False) == 0
     assert Result(OPEN, proofs=odd).exit_code(strict=True) == 1
     assert Result(Reading(Fleet({}, {}), (), {}, "no devices")).exit_code(strict=False) == 1
+    unable = {"gpu3": HostError("gpu3", "its GPUs could not be listed")}
+    assert Result(Reading(Fleet({}, {}), (), {}, unable=unable)).exit_code(strict=False) == 1

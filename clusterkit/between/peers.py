@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from clusterkit.errors import HostError, TopologyError
 from clusterkit.facts import NOT_FOUND, Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses
@@ -44,16 +45,24 @@ def peers(fleet: Fleet, hosts: Sequence[str]) -> tuple[Peer, ...]:
     Raises TopologyError where their addresses are not known, ProbeFailed where a fact is missing.
     """
     members = [each for each in fleet.members.values() if each.alias in fleet.facts]
-    chosen: Mapping[str, tuple[str, str]]
-    if fleet.topology is not None:
-        chosen = {node.alias: (node.node_ip, node.interface) for node in fleet.topology.nodes}
-    else:
-        found = addresses.choose(members, fleet.facts).addresses
-        chosen = {
-            each.alias: (address.ip, address.interface) for each, address in zip(members, found, strict=True)
-        }
+    chosen = _addresses(fleet, members)
     wanted = [each for each in members if each.alias in hosts and each.alias in chosen]
     return tuple(_peer(each, fleet, *chosen[each.alias]) for each in wanted)
+
+
+def _addresses(fleet: Fleet, members: Sequence[Settings]) -> Mapping[str, tuple[str, str]]:
+    """Each node's address and interface. A host that could not take part in a job today can be reached."""
+    job = fleet.topology.nodes if fleet.topology else ()
+    planned = {node.alias: (node.node_ip, node.interface) for node in job}
+    if len(planned) == len(members):
+        return planned
+    try:
+        found = addresses.choose(members, fleet.facts).addresses
+    except (TopologyError, HostError):
+        if planned:
+            return planned
+        raise
+    return {each.alias: (address.ip, address.interface) for each, address in zip(members, found, strict=True)}
 
 
 def _peer(settings: Settings, fleet: Fleet, ip: str, interface: str) -> Peer:

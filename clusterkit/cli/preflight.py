@@ -46,7 +46,12 @@ def preflight(
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
     strict_host_keys: StrictHostKeys = False,
-    verbose: Verbose = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Show every check of every host, and the traceback of an error."
+        ),
+    ] = False,
 ) -> None:
     """Verify every host, bring it to the state that the inventory declares, and prove it between the hosts.
 
@@ -57,7 +62,6 @@ def preflight(
     from clusterkit.cli.session import Access
     from clusterkit.proving import Wanted
     from clusterkit.report import preflight as report
-    from clusterkit.report.terminal import Words
     from clusterkit.steps.engine import Permissions
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
@@ -65,10 +69,10 @@ def preflight(
     permissions = Permissions(install=install)
     with converging(inventory, limit, access, forks, quiet=as_json, permissions=permissions) as converge:
         result = converge.preflight(wanted, yes=yes, diff=diff)
-    if as_json:
-        print(json.dumps(report.document(result, strict), indent=1, default=str))
-    else:
-        report.show(Words(), result, diff=diff)
+        if as_json:
+            print(json.dumps(report.document(result, strict), indent=1, default=str))
+        else:
+            converge.show(result, report.Details(diff=diff, everything=verbose))
     raise typer.Exit(int(result.exit_code(strict)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -71,7 +72,7 @@ def stop(
     if as_json:
         print(json.dumps(report.document(result), indent=1))
     else:
-        report.show(words, result)
+        report.show(Words(sys.stdout), result)
     if not result.failures:
         raise typer.Exit(0 if result.clean else 1)
     failed = FleetError(result.failures, f"stopping run {record.run_id}, which may go on where it failed")

@@ -48,6 +48,12 @@ def _has_word(settings: Settings) -> bool:
     return bool(settings.node_ip or settings.network or settings.interface)
 
 
+def check_declared(settings: Settings, network: NetworkFacts) -> None:
+    """Raise TopologyError where the inventory names an address, network or interface that the host lacks."""
+    if _has_word(settings):
+        _declared(settings, network)
+
+
 def _declared(settings: Settings, network: NetworkFacts) -> Address:
     if settings.node_ip:
         return _by_ip(settings.alias, settings.node_ip, network)

@@ -1,6 +1,6 @@
 """Hosts and their facts become nodes: who has which node rank, address, devices and global ranks.
 
-    arrange   assign + ports.plan → Topology
+    arrange   assign + ports.plan → Topology; arrange_able without the hosts that cannot take part
     assign    addresses.choose (which address the others use) and devices.choose (which GPUs, how many ranks)
 
 Everything here is pure. What was decided without being asked comes back as notes, for a person to read.
@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from clusterkit.facts import Facts
+from clusterkit.errors import ClusterkitError, HostError, TopologyError
+from clusterkit.facts import Facts, Probe
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses, ports
 from clusterkit.planning import devices as device_shares
-from clusterkit.probes import HOST, KERNEL, LISTENING, PYTHON, RUNS
+from clusterkit.probes import HOST, KERNEL, LISTENING, NETWORK, PYTHON, RUNS
+
+# Without these no ports can be chosen.
+_NEEDED: tuple[Probe[Any], ...] = (HOST, KERNEL, LISTENING, RUNS)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,35 @@ def arrange(
         assigned.nodes, planned.window, planned.channel_port, planned.master_port, planned.launcher_ports
     )
     return Arrangement(topology, assigned.notes + planned.notes)
+
+
+def arrange_able(
+    members: Sequence[Settings], facts: Mapping[str, Facts], run_id: str
+) -> tuple[Arrangement | None, dict[str, HostError]]:
+    """The run of those members that could take part in one, None without any; and why the others could not.
+
+    Raises TopologyError where those that could do not make up a job together.
+    """
+    reasons = {settings.alias: _unable(settings, facts[settings.alias]) for settings in members}
+    unable = {alias: reason for alias, reason in reasons.items() if reason}
+    able = [settings for settings in members if settings.alias not in unable]
+    return (arrange(able, facts, run_id) if able else None), unable
+
+
+def _unable(settings: Settings, facts: Facts) -> HostError | None:
+    """What of this host alone keeps it from taking part: a fact that is missing, an address, a device."""
+    try:
+        addresses.check_declared(settings, facts[NETWORK])
+        device_shares.choose(settings, facts, None, None)
+    except (TopologyError, HostError) as error:
+        return _about(settings.alias, error)
+    missing = next((failed for probe in _NEEDED if (failed := facts.failure(probe))), None)
+    return _about(settings.alias, missing) if missing else None
+
+
+def _about(alias: str, error: ClusterkitError) -> HostError:
+    hint = error.hint or f"look at {alias} by hand, then try again"
+    return HostError(alias, error.message.removeprefix(f"{alias}: "), hint)
 
 
 def assign(

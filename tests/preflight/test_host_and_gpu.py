@@ -313,6 +313,11 @@ def test_one_check_names_each_fault(cluster: Cluster, first: int) -> None:
             stack.enter_context(planted(fault, cluster.sandbox, host))
         document = read(cluster)
     assert found(document) == {(host, fault.check): fault.status for host, fault in faults.items()}
+    # What needs a planned job is judged on the others all the same.
+    for name in ("node address", "ports", "gpu processes"):
+        assert check_of(document, "node01", name)["status"] == "ok", name
+    if all(fault.check != "nvidia driver" for fault in faults.values()):
+        assert document["problem"] == ""
     for host, fault in faults.items():
         check = check_of(document, host, fault.check)
         assert fault.words in check["message"]

@@ -130,11 +130,14 @@ def test_nothing_is_written_unless_it_is_agreed_to(lab: Lab) -> None:
     shown = lab.preflight("--diff")
     assert shown.code == 3
     assert "nothing was changed: there is no terminal to ask on (--yes does it without asking)" in shown.err
-    assert "    add set inet filter clusterkit" in shown.err
-    assert "3 changes pending" in shown.err
+    assert "    would change closed: 30000-65535 from all other nodes → none; kept in: none → " in shown.out
+    assert "    add set inet filter clusterkit" in shown.out
+    assert shown.out.endswith("\n3 changes pending\n")
     code, terminal = lab.on_terminal("n")
     assert code == 3
-    assert "node[01-03]: firewall: TCP 30000-65535 from nodes is dropped by" in terminal.split("Go ahead?")[0]
+    question = terminal.split("Go ahead?")[0]
+    assert "node[01-03]: firewall: closed: 30000-65535 from all other nodes → none; kept in: none" in question
+    assert "    because TCP 30000-65535 from nodes is dropped by" in question
     assert "nothing was changed" in terminal.split("Go ahead?")[1]
     refused = lab.cluster.run("launch", str(lab.inventory), "drill.py")
     assert refused.code == 3
@@ -171,7 +174,7 @@ def test_a_second_run_changes_nothing_and_reset_leaves_the_hosts_as_before(lab: 
     for words, code in (("--check",), 3), (("--yes",), 0), (("--yes",), 0):
         ended = lab.cluster.run("reset", str(lab.inventory), *words)
         assert ended.code == code, ended.err
-    assert "preflight has left nothing" in ended.err
+    assert ended.out == "preflight has left nothing on the hosts\n"
     assert unlike(without_times(before), without_times(lab.look())) == []
 
 
@@ -187,8 +190,8 @@ def test_a_host_that_is_down_from_the_start(lab: Lab) -> None:
     # The others are taken back, and the one that cannot be asked is named.
     ended = lab.cluster.run("reset", str(lab.inventory), "--yes")
     assert ended.code == 4
-    assert "node03" in ended.err
-    assert "taken back on node[01-02]" in ended.err
+    assert "node03" in ended.out
+    assert ended.out.endswith("taken back on node[01-02]\n")
 
 
 def test_a_host_that_dies_half_way(lab: Lab) -> None:
@@ -222,5 +225,5 @@ def test_a_login_that_may_not_become_root(lab: Lab, become: str) -> None:
     # Reset does not say that nothing is there where it could not look.
     ended = lab.cluster.run("reset", str(lab.inventory), "--yes")
     assert ended.code == 1
-    assert f"{BARE}: firewall could not be looked for" in ended.err
-    assert "taken back on node[01-03]" in ended.err
+    assert f"{BARE}: firewall could not be looked for" in ended.out
+    assert "taken back on node[01-03]" in ended.out

@@ -176,7 +176,7 @@ def test_a_server_that_is_silent_costs_seconds(storage: Storage) -> None:
         with nfs.quicker_than(BOUND_S):
             ended = storage.reset()
         assert ended.code == 1
-        assert f"{PATH} stays mounted: its server does not answer" in ended.err
+        assert f"{PATH} stays mounted: its server does not answer" in ended.out
         assert nfs.fstab(sandbox, "node02").decode() != FSTAB
     # What waited goes on, and everything can be taken back.
     ended = storage.reset()
@@ -283,7 +283,7 @@ def test_a_mount_in_use_stays_and_its_user_is_named(storage: Storage) -> None:
     pid = told(sandbox, "node03", "pgrep -x sleep").split()[0]
     ended = storage.reset()
     assert ended.code == 1
-    assert f"node03: mounts failed: {PATH} stays mounted: it is in use by sleep (pid {pid})" in ended.err
+    assert f"node03: mounts failed: {PATH} stays mounted: it is in use by sleep (pid {pid})" in ended.out
     assert nfs.fstab(sandbox, "node02").decode() == FSTAB
     assert nfs.fstab(sandbox, "node03").decode() != FSTAB
     do(sandbox, "node03", f"kill {pid}")

@@ -67,13 +67,15 @@ def find(fleet: Fleet) -> Nodes:
 
 def _interfaces(fleet: Fleet) -> tuple[dict[str, str], str]:
     """The interface of each node's address; else why there is none."""
-    if fleet.topology is not None:
-        return {node.alias: node.interface for node in fleet.topology.nodes}, ""
     answering = [settings for alias, settings in fleet.members.items() if alias in fleet.facts]
+    planned = {node.alias: node.interface for node in fleet.topology.nodes} if fleet.topology else {}
+    if len(planned) == len(answering):
+        return planned, ""
     try:
+        # A host whose GPUs cannot be used today is still one of the nodes.
         found = addresses.choose(answering, fleet.facts).addresses if answering else ()
     except (TopologyError, HostError) as error:
-        return {}, error.message
+        return planned, "" if planned else error.message
     return {each.alias: address.interface for each, address in zip(answering, found, strict=True)}, ""
 
 
