@@ -38,13 +38,15 @@ Doing = Callable[[str, Sequence[str]], None]
 class Target:
     """All hosts of the inventory (rules between nodes name them all), and those that this call is about.
 
-    `tables` are the site's own, None for those that are shipped.
+    `tables` are the site's own, None for those that are shipped. Reading one host may take `timeout` seconds,
+    once it is connected.
     """
 
     members: tuple[Settings, ...]
     hosts: tuple[str, ...]
     tables: Tables | None = None
     permissions: Permissions = field(default_factory=Permissions)
+    timeout: float = FACTS_TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def read(
     waiting = [each.alias for each in target.members]
 
     def one(settings: Settings) -> Facts:
-        return gather(remotes[settings.alias], settings, asked, timeout=FACTS_TIMEOUT_S)
+        return gather(remotes[settings.alias], settings, asked, timeout=target.timeout)
 
     def done(alias: str) -> None:
         waiting.remove(alias)

@@ -7,25 +7,26 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from clusterkit import inventory as inventories
 from clusterkit import preflight, reset, tables
 from clusterkit.between import groups_of
 from clusterkit.cli.session import Access, members, remotes_of
-from clusterkit.errors import ClusterkitError, ExitCode, worst
+from clusterkit.errors import ClusterkitError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory
 from clusterkit.preflight import Reading, Target
 from clusterkit.probes import RUNS
 from clusterkit.proving import Proofs, Result, Wanted, prove
 from clusterkit.remote import Remote
-from clusterkit.report import changes, problems
+from clusterkit.report import changes
 from clusterkit.report import preflight as report
+from clusterkit.report import reset as reset_report
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
-from clusterkit.reset import Undoing
+from clusterkit.reset import Reset
 from clusterkit.steps.applying import Applied
 from clusterkit.steps.engine import Permissions
 
@@ -33,25 +34,29 @@ from clusterkit.steps.engine import Permissions
 _LOOK_S = 0.1
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How hosts are read and changed: so many at once, `timeout` seconds for reading one, what is allowed."""
+
+    forks: int
+    timeout: float
+    quiet: bool = False
+    permissions: Permissions = field(default_factory=Permissions)
+
+
 @contextmanager
 def converging(
-    inventory: str | None,
-    limit: str | None,
-    access: Access,
-    forks: int,
-    *,
-    quiet: bool = False,
-    permissions: Permissions | None = None,
+    inventory: str | None, limit: str | None, access: Access, manner: Manner
 ) -> Iterator[Converge]:
     """The inventory's hosts, ready to be read and changed, with connections that are closed at the end."""
     # Sentences about the way on stderr; what came out, with --json nothing but the document, on stdout.
-    words, results = Words(quiet=quiet), Words(sys.stdout, quiet=quiet)
+    words, results = Words(quiet=manner.quiet), Words(sys.stdout, quiet=manner.quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
-    target = Target(everybody.settings, hosts, _site_tables(), permissions or Permissions())
+    target = Target(everybody.settings, hosts, _site_tables(), manner.permissions, manner.timeout)
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
-        yield Converge(everybody.inventory, target, remotes, words, results, interrupts, forks)
+        yield Converge(everybody.inventory, target, remotes, words, results, interrupts, manner.forks)
 
 
 def _site_tables() -> tables.Tables:
@@ -112,53 +117,25 @@ class Converge:
             self._doing,
         )
 
-    def reset(self, *, check: bool, yes: bool) -> int:
-        """Take back what preflight left; the exit code."""
+    def reset(self, *, check: bool, yes: bool) -> Reset:
+        """Take back what preflight left, if that is wanted. Raises ClusterkitError while a run is alive."""
         reading = self._read()
         self._words.clear()
         self._refuse_while_running(reading)
         undoing = reset.plan(reading, self._target.hosts)
-        lines = changes.undo_lines(undoing)
-        missed = self._not_looked_at(reading, undoing)
-        if not lines:
-            where = " that could be looked at" if missed else ""
-            self._results.insist(f"preflight has left nothing on the hosts{where}")
-            return missed
-        if check or not (yes or self._asks):
-            for line in ("would take back:", *lines):
-                self._results.say(line)
-        if check or not self._may(yes, ["taking back:" if yes else "would take back:", *lines]):
-            return missed or ExitCode.PENDING
+        if not undoing.hosts or check:
+            return Reset(undoing)
+        head = "taking back:" if yes else "would take back:"
+        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or self._asks else []):
+            return Reset(undoing)
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
+        after = reset.plan(self._read(), self._target.hosts)
         self._words.clear()
-        return worst([self._told(done, failed), missed])
+        return Reset(undoing, done, failed, after)
 
-    def _not_looked_at(self, reading: Reading, undoing: Undoing) -> int:
-        """Name the hosts, and the steps on hosts, of which it is not known what they have; the exit code."""
-        for error in reading.unreachable.values():
-            problems.show(error, words=self._results)
-        groups: dict[tuple[str, str], list[str]] = {}
-        for host, of_host in undoing.unread.items():
-            for name, why in of_host.items():
-                groups.setdefault((name, why), []).append(host)
-        for (name, why), hosts in groups.items():
-            self._results.insist(f"{fold(hosts)}: {name} could not be looked for: {why}", "red")
-        unreachable = ExitCode.UNREACHABLE if reading.unreachable else ExitCode.OK
-        return worst([unreachable, ExitCode.FAILED if groups else ExitCode.OK])
-
-    def _told(self, done: Mapping[str, Applied], failed: Mapping[str, ClusterkitError]) -> int:
-        again = reset.plan(self._read(), self._target.hosts)
-        self._words.clear()
-        for host in again.hosts:
-            for name in again.lines[host]:
-                why = done[host].words(name) if host in done else ""
-                self._results.insist(f"{host}: {name} {'failed: ' + why if why else 'is still there'}", "red")
-        for error in failed.values():
-            problems.show(error, words=self._results)
-        if again.hosts or failed:
-            return ExitCode.FAILED
-        self._results.insist(f"taken back on {fold(done)}", "green")
-        return ExitCode.OK
+    def show_reset(self, result: Reset) -> None:
+        """The report for people; a plan that a person has just seen is not shown again."""
+        reset_report.show(self._results, result, plan=not self._plan_shown)
 
     def _refuse_while_running(self, reading: Reading) -> None:
         for host, facts in reading.fleet.facts.items():

@@ -36,6 +36,12 @@ def stop(
     ] = None,
     as_json: AsJson = False,
     forks: Forks = FORKS,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=1, metavar="SECONDS", help="Limit for one host's answer, beyond the grace."
+        ),
+    ] = 30.0,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
     verbose: Verbose = False,
@@ -65,6 +71,7 @@ def stop(
             store,
             grace=record.grace if grace is None else grace,
             forks=forks,
+            timeout=timeout,
             cancel=interrupts.cancel,
             on_done=done,
         )

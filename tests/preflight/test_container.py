@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -263,6 +264,48 @@ def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> N
     assert all(each["hint"] for each in told_by.values())
     for host in HOSTS:
         assert said.wrong(host) == {"image": "failed"}
+
+
+def test_hosts_that_are_lost_during_a_pull(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """One is cut off, another loses its power: both are named, and the third gets its image."""
+    sandbox = rig.sandbox
+    with registries.silent(sandbox) as nobody, ThreadPoolExecutor(1) as pool:
+        inventory = rig.inventory(
+            {"ansible_become": "true"},
+            node02=f"image={nobody}/tiny:1",
+            node03=f"image={rig.name('1')}",
+            node04=f"image={nobody}/tiny:1",
+        )
+        running = pool.submit(preflight, inventory, "--yes")
+        try:
+            for host in ("node02", "node04"):
+                pulling_on(sandbox, host)
+            sandbox.cut("node02")
+            sandbox.kill("node04")
+            said = running.result()
+        finally:
+            running.exception()
+            sandbox.mend("node02")
+            sandbox.start("node04")
+            do(sandbox, "node04", "rm -f /run/docker.pid /run/docker/containerd/containerd.pid")
+            engines.start_docker(sandbox, "node04")
+    assert said.code == 4
+    hosts = said.document["hosts"]
+    assert {host: each["reachable"] for host, each in hosts.items()} == {
+        "node02": False,
+        "node03": True,
+        "node04": False,
+    }
+    assert all(hosts[host]["error"].startswith(f"{host} (") for host in ("node02", "node04"))
+    assert said.statuses("image") == {"node03": "changed"}
+
+
+def pulling_on(sandbox: Sandbox, host: str) -> None:
+    """Returns once a pull runs there."""
+    end = time.monotonic() + 120
+    while not any("pull" in process.argv for process in sandbox.processes(host)):
+        assert time.monotonic() < end, f"nothing is pulled on {host}"
+        time.sleep(0.1)
 
 
 def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(

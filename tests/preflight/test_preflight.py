@@ -20,7 +20,7 @@ from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster, Finished
 from tests.e2e.conftest import used_once
-from tests.preflight.faults import do, program, there
+from tests.preflight.faults import do, lines, program, there
 from tests.preflight.firewalls import WALLS, differences, install_packages, rules
 from tests.preflight.terminals import CTRL_C, answered
 from tests.schemas import validate
@@ -171,6 +171,11 @@ def test_a_second_run_changes_nothing_and_reset_leaves_the_hosts_as_before(lab: 
     assert code == 0
     assert "changed" not in said["summary"]
     assert unlike(opened, lab.look()) == []
+    ended = lab.cluster.run("reset", str(lab.inventory), "--check", "--json")
+    told = json.loads(ended.out)
+    validate("reset", told)
+    assert (ended.code, told["exit_code"]) == (3, 3)
+    assert {step["status"] for host in NODES for step in told["hosts"][host]["steps"]} == {"pending"}
     for words, code in (("--check",), 3), (("--yes",), 0), (("--yes",), 0):
         ended = lab.cluster.run("reset", str(lab.inventory), *words)
         assert ended.code == code, ended.err
@@ -194,21 +199,54 @@ def test_a_host_that_is_down_from_the_start(lab: Lab) -> None:
     assert ended.out.endswith("taken back on node[01-02]\n")
 
 
-def test_a_host_that_dies_half_way(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("what", "befalls", "heals"),
+    [("its power is cut", Sandbox.kill, Sandbox.start), ("its cable is pulled", Sandbox.cut, Sandbox.mend)],
+    ids=["power", "cable"],
+)
+def test_a_host_that_is_lost_half_way(
+    lab: Lab, what: str, befalls: Callable[[Sandbox, str], None], heals: Callable[[Sandbox, str], None]
+) -> None:
+    """Neither says a word to us: the connection is given up, and the others are brought to their end."""
     with there(program("/usr/local/sbin/nft", STUCK), lab.sandbox, "node03"):
         running = lab.cluster.start("preflight", str(lab.inventory), "--yes", "--json")
         end = time.monotonic() + 60
         while lab.sandbox.sh("node03", "test -e /run/applying").returncode != 0:
             assert time.monotonic() < end, running.err
             time.sleep(0.1)
-        lab.sandbox.kill("node03")
-        ended = running.wait(120)
-        lab.sandbox.start("node03")
+        befalls(lab.sandbox, "node03")
+        try:
+            ended = running.wait(120)
+        finally:
+            heals(lab.sandbox, "node03")
     said = document(ended)
-    assert ended.code == 4
+    assert ended.code == 4, what
     assert not said["hosts"]["node03"]["reachable"]
+    assert said["hosts"]["node03"]["error"].startswith("node03 (")
+    assert said["hosts"]["node03"]["hint"]
     assert {verdict(said, host)["status"] for host in ("node01", "node02")} == {"changed"}
     assert next(each for each in said["between"] if each["name"] == "connect")["status"] == "ok"
+
+
+# A profile that never comes to its end, in the shell that is to read our script.
+_STUCK_LOGIN = (
+    "mv /root/.bashrc /root/.bashrc.kept; echo 'sleep 987' >/root/.bashrc",
+    "mv /root/.bashrc.kept /root/.bashrc",
+)
+
+
+def test_a_host_that_is_not_read_in_time_is_named(lab: Lab) -> None:
+    do(lab.sandbox, "node02", "touch /root/.bashrc")
+    with there(lines(*_STUCK_LOGIN), lab.sandbox, "node02"):
+        code, said = lab.said("--yes", "--timeout", "4")
+        ended = lab.cluster.run("reset", str(lab.inventory), "--yes", "--timeout", "4")
+    assert code == 4
+    assert not said["hosts"]["node02"]["reachable"]
+    assert "4 s" in said["hosts"]["node02"]["error"]
+    assert {verdict(said, host)["status"] for host in ("node01", "node03")} == {"changed"}
+    assert ended.code == 4
+    assert re.search(r"node02.* 4 s", ended.out)
+    assert ended.out.endswith("taken back on node[01,03]\n")
 
 
 @pytest.mark.parametrize("become", ["true", "false"])
