@@ -64,12 +64,13 @@ _FINDING_COLOURS = {"ok": None, "skipped": None, "warning": "yellow", "pending":
 def finding_lines(findings: Sequence[Finding]) -> list[Line]:
     """What was seen between the hosts: what is well in a line each, what is not with its hint.
 
-    Where many hosts meet the same at one host, they are one line.
+    Where many hosts meet the same at one host, they are one line; so is all that a pending change will open.
     """
     alike: dict[tuple[str, str, str, str], list[Finding]] = {}
     for each in findings:
-        alike.setdefault((each.name, each.status, each.to, each.detail), []).append(each)
-    lines: list[Line] = []
+        if each.status != "pending":
+            alike.setdefault((each.name, each.status, each.to, each.detail), []).append(each)
+    lines = _waiting_lines([each for each in findings if each.status == "pending"])
     for (name, status, to, detail), group in alike.items():
         source = fold(each.source for each in group if each.source)
         place = " → ".join([source, *([to] if to else [])]) if source or to else ""
@@ -77,7 +78,20 @@ def finding_lines(findings: Sequence[Finding]) -> list[Line]:
             (f"{place}{': ' if place else ''}{name} {status}: {detail}", _FINDING_COLOURS.get(status, "red"))
         )
         if group[0].hint and status not in ("ok", "skipped"):
-            lines.append((f"  → {group[0].hint}", None))
+            others = "; so for the others" if len({each.hint for each in group}) > 1 else ""
+            lines.append((f"  → {group[0].hint}{others}", None))
+    return lines
+
+
+def _waiting_lines(findings: Sequence[Finding]) -> list[Line]:
+    """Pairs that wait for a change: the change has its own lines, and the pairs are as many as one likes."""
+    lines: list[Line] = []
+    for name in dict.fromkeys(each.name for each in findings):
+        own = [each for each in findings if each.name == name]
+        pairs = f"{len(own)} ordered pair{'s'[: len(own) != 1]}"
+        place = f"{fold(each.source for each in own)} → {fold(each.to for each in own)}"
+        verb = "waits" if len(own) == 1 else "wait"
+        lines.append((f"{place}: {name} pending: {pairs} {verb} for the pending firewall change", "yellow"))
     return lines
 
 

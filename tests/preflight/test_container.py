@@ -22,6 +22,8 @@ from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster
 from tests.preflight import engines, registries
 from tests.preflight.faults import do, told
+from tests.preflight.firewalls import differences
+from tests.preflight.layers import layer
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
@@ -151,16 +153,25 @@ def reset(rig: Rig, inventory: Path, *words: str) -> int:
     return cluster.run("reset", str(inventory), "--yes", *words, limit=120).code
 
 
+def own_files(sandbox: Sandbox, host: str) -> str:
+    """All files of a host but the runtimes' own stores."""
+    return layer(sandbox, host, ("var/lib/docker", "var/lib/containers"))
+
+
 def test_the_image_is_pulled_looked_into_and_taken_back(rig: Rig, preflight: Callable[..., Said]) -> None:
     sandbox, image = rig.sandbox, rig.name("1")
     inventory = rig.inventory({"image": image, "shm_size": "3g", "ansible_become": "true"})
     before = {host: engines.images(sandbox, host) for host in HOSTS}
+    files = {host: own_files(sandbox, host) for host in HOSTS}
 
     said = preflight(inventory, "--check")
     assert said.code == 3
     assert said.statuses("image") == {"node01": "ok", **dict.fromkeys(HOSTS[1:], "pending")}
     assert {host: engines.images(sandbox, host) for host in HOSTS} == before
     assert told(sandbox, "node01", "docker ps --all --quiet") == ""
+    assert {host: differences(files[host], own_files(sandbox, host)) for host in HOSTS} == {
+        host: [] for host in HOSTS
+    }
 
     said = preflight(inventory, "--yes")
     assert said.code == 0
@@ -191,6 +202,9 @@ def test_the_image_is_pulled_looked_into_and_taken_back(rig: Rig, preflight: Cal
     assert engines.images(sandbox, "node01") == before["node01"]
     assert engines.images(sandbox, "node02") == {"mine:1": before["node01"][image]}
     assert engines.images(sandbox, GUEST) == engines.images(sandbox, PODMAN) == {}
+    assert {host: differences(files[host], own_files(sandbox, host)) for host in HOSTS} == {
+        host: [] for host in HOSTS
+    }
 
 
 def test_hosts_get_the_image_that_most_have(rig: Rig, preflight: Callable[..., Said]) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +19,7 @@ from tests.e2e.cluster import Cluster, Finished
 from tests.e2e.conftest import used_once
 from tests.preflight.faults import do, lines, program, there
 from tests.preflight.firewalls import WALLS, differences, install_packages, rules
+from tests.preflight.layers import layer, without_times
 from tests.preflight.terminals import CTRL_C, answered
 from tests.schemas import validate
 
@@ -71,33 +69,9 @@ def document(ended: Finished) -> dict[str, Any]:
     return said
 
 
-def layer(sandbox: Sandbox, host: str) -> str:
-    """The upper directory of the host's overlay: what was written since it came up, and when."""
-    upper = sandbox.directory / "disks" / host / "upper"
-    own = upper / "var/log/sshd.log"  # the login itself is written there
-    lines = []
-    for folder, _, files in sorted(os.walk(upper)):
-        for path in (Path(folder), *(Path(folder) / name for name in sorted(files))):
-            if path == own:
-                continue
-            found = path.lstat()
-            told = (
-                hashlib.sha256(path.read_bytes()).hexdigest()[:16] + f" {found.st_mtime_ns}"
-                if stat.S_ISREG(found.st_mode)
-                else ""
-            )
-            lines.append(f"{path.relative_to(upper)} {found.st_mode:o} {found.st_uid} {told}")
-    return "\n".join(lines)
-
-
 def unlike(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """What only one of the two looks has, with its host."""
     return [f"{host}: {line}" for host in NODES for line in differences(before[host], after[host])]
-
-
-def without_times(look: dict[str, str]) -> dict[str, str]:
-    """As `Lab.look`, for files that were written and taken back."""
-    return {host: re.sub(r"^(.*) \d{19}$", r"\1", text, flags=re.MULTILINE) for host, text in look.items()}
 
 
 def verdict(said: dict[str, Any], host: str, name: str = "firewall") -> dict[str, Any]:
@@ -180,7 +154,8 @@ def test_a_second_run_changes_nothing_and_reset_leaves_the_hosts_as_before(lab: 
         ended = lab.cluster.run("reset", str(lab.inventory), *words)
         assert ended.code == code, ended.err
     assert ended.out == "preflight has left nothing on the hosts\n"
-    assert unlike(without_times(before), without_times(lab.look())) == []
+    looks = (before, lab.look())
+    assert unlike(*({host: without_times(text) for host, text in look.items()} for look in looks)) == []
 
 
 def test_a_host_that_is_down_from_the_start(lab: Lab) -> None:

@@ -246,6 +246,32 @@ def test_a_connection_that_waits_for_a_change_is_no_change_of_its_own() -> None:
     assert report.summary(result) == "1 change pending"
 
 
+def test_pairs_that_wait_for_a_change_are_one_line() -> None:
+    waiting = tuple(
+        Finding("connect", "pending", source, to, f"DROP at {to}", "the pending firewall change opens it")
+        for source, to in (("gpu01", "gpu02"), ("gpu03", "gpu02"), ("gpu02", "gpu01"))
+    )
+    assert report.finding_lines(waiting) == [
+        (
+            "gpu[01-03] → gpu[01-02]: connect pending: 3 ordered pairs wait for the pending firewall change",
+            "yellow",
+        )
+    ]
+    assert report.finding_lines(waiting[:1])[0][0].endswith(
+        ": 1 ordered pair waits for the pending firewall change"
+    )
+
+
+def test_a_hint_that_names_one_pair_speaks_of_the_others_too() -> None:
+    closed = tuple(
+        Finding("connect", "failed", source, "gpu03", "DROP", f"ask about {source}") for source in HOSTS[:2]
+    )
+    assert report.finding_lines(closed) == [
+        ("gpu[01-02] → gpu03: connect failed: DROP", "red"),
+        ("  → ask about gpu01; so for the others", None),
+    ]
+
+
 def test_the_plan_says_what_and_why_and_with_diff_how() -> None:
     other = replace(FIREWALL, fix=("nft add rule",))
     verdicts = (*on(HOSTS[:2], FIREWALL, CLOCK), *on(HOSTS[2:], other, LIMITS))
