@@ -54,7 +54,7 @@ class Reading:
     """The hosts as they were read: verdicts on those that answered, errors of those that did not.
 
     `unable` are hosts that cannot take part in a job as they are, and why; `problem` is why the others do not
-    make up one.
+    make up one, and `hint` what to do about that.
     """
 
     fleet: Fleet
@@ -62,6 +62,7 @@ class Reading:
     unreachable: Mapping[str, HostError]
     problem: str = ""
     unable: Mapping[str, HostError] = field(default_factory=dict)
+    hint: str = ""
 
     def pending(self, host: str) -> list[Verdict]:
         """What would be changed on a host."""
@@ -102,11 +103,11 @@ def read(
     doing("reading the hosts", waiting)
     jobs = {each.alias: each for each in target.members}
     answers = fan_out(jobs, one, forks=forks, cancel=cancel, on_done=done)
-    fleet, unable, problem = _fleet(target, answers.good)
+    fleet, unable, problem, hint = _fleet(target, answers.good)
     verdicts = tuple(steps.judge_all(steps.chosen(), fleet, target.hosts))
     unreachable = {host: error for host, error in answers.bad.items() if host in target.hosts}
     unable = {host: error for host, error in unable.items() if host in target.hosts}
-    return Reading(fleet, verdicts, unreachable, problem, unable)
+    return Reading(fleet, verdicts, unreachable, problem, unable, hint)
 
 
 def apply(
@@ -170,14 +171,14 @@ def _with_words(verdict: Verdict, applied: Applied | None, fleet: Fleet) -> Verd
     return step.blame(said, verdict, fleet) if said else verdict
 
 
-def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, Mapping[str, HostError], str]:
-    """All members with their facts, those that can arranged as one job; why others cannot, or none can."""
+def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, Mapping[str, HostError], str, str]:
+    """All members with their facts, those that can arranged as one job; who cannot, why none can, a hint."""
     members = {each.alias: each for each in target.members}
     answering = [each for each in target.members if each.alias in facts]
-    arranged, unable, problem = None, dict[str, HostError](), ""
+    arranged, unable, problem, hint = None, dict[str, HostError](), "", ""
     try:
         arranged, unable = topology.arrange_able(answering, facts, "preflight")
     except (TopologyError, HostError) as error:
-        problem = error.message
+        problem, hint = error.message, error.hint
     made = arranged.topology if arranged else None
-    return Fleet(members, facts, made, target.tables, target.permissions), unable, problem
+    return Fleet(members, facts, made, target.tables, target.permissions), unable, problem, hint

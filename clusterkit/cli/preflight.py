@@ -72,10 +72,10 @@ def preflight(
     how = Manner(forks, timeout, quiet=as_json, permissions=Permissions(install=install))
     with converging(inventory, limit, access, how) as converge:
         result = converge.preflight(wanted, yes=yes, diff=diff)
-        if as_json:
-            print(json.dumps(report.document(result, strict), indent=1, default=str))
-        else:
-            converge.show(result, report.Details(diff=diff, everything=verbose))
+    if as_json:
+        print(json.dumps(report.document(result, strict), indent=1, default=str))
+    else:
+        converge.show(result, report.Details(diff=diff, everything=verbose))
     raise typer.Exit(int(result.exit_code(strict)))
 
 
@@ -108,8 +108,8 @@ def reset(
     how = Manner(forks, timeout, quiet=as_json, permissions=Permissions(images=images))
     with converging(inventory, limit, access, how) as converge:
         result = converge.reset(check=check, yes=yes)
-        if as_json:
-            print(json.dumps(report.document(result), indent=1))
-        else:
-            converge.show_reset(result)
+    if as_json:
+        print(json.dumps(report.document(result), indent=1))
+    else:
+        converge.show_reset(result)
     raise typer.Exit(int(result.exit_code))

@@ -102,7 +102,10 @@ def problem_lines(reading: Reading) -> list[Line]:
         lines.append((f"{place}: cannot take part in a job: {message}", "red"))
         if hint:
             lines.append((f"  → {hint}", None))
-    return [*lines, *([(f"no job can be planned: {reading.problem}", "red")] if reading.problem else [])]
+    if reading.problem:
+        lines.append((f"no job can be planned: {reading.problem}", "red"))
+        lines += [(f"  → {reading.hint}", None)] if reading.hint else []
+    return lines
 
 
 def vote_lines(votes: Sequence[VoteEntry]) -> list[Line]:

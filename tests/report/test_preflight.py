@@ -171,9 +171,11 @@ def test_hosts_that_do_not_answer_are_named_once_for_each_reason() -> None:
 
 
 def test_why_no_job_can_be_planned() -> None:
-    problem = "gpu02 has no GPU"
-    assert shown(Result(reading(*on(HOSTS[:1], CLOCK), problem=problem))) == (
-        f"gpu01  ok  1 check\nno job can be planned: {problem}\n\nno job can be planned\n"
+    problem = "gpu01 and gpu02 have the same node address 10.0.0.1"
+    found = replace(reading(*on(HOSTS[:1], CLOCK), problem=problem), hint="every node needs its own")
+    assert shown(Result(found)) == (
+        f"gpu01  ok  1 check\nno job can be planned: {problem}\n  → every node needs its own\n"
+        "\nno job can be planned\n"
     )
 
 
