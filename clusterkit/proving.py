@@ -10,7 +10,7 @@ What writes or loads (token, smoke, bandwidth) is `skipped` where nothing may be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def prove(
     doing: Doing,
 ) -> Proofs:
     """All proofs that are wanted, among the hosts that answered. Raises Interrupted."""
-    votes = tuple(between.vote(reading.fleet, groups))
+    votes = tuple(_about(each, target.hosts) for each in between.vote(reading.fleet, groups))
     options = between.Options(
         forks=wanted.forks,
         all_pairs=wanted.all_pairs,
@@ -101,6 +101,15 @@ def prove(
         if asked and wanted.check:
             findings.append(Finding(name, "skipped", detail="--check writes and loads nothing"))
     return Proofs(tuple(findings), votes, proof.bandwidth, smoked)
+
+
+def _about(entry: VoteEntry, hosts: Sequence[str]) -> VoteEntry:
+    """All hosts vote, and those are named that this call is about; of a tie both sides."""
+    if not set(entry.odd) & set(hosts):
+        return replace(entry, odd={}, status="ok", hint="")
+    if entry.unique or entry.majority is None:
+        return entry
+    return replace(entry, odd={host: value for host, value in entry.odd.items() if host in hosts})
 
 
 def _excused(finding: Finding, reading: Reading) -> Finding:

@@ -117,13 +117,25 @@ def vote_lines(votes: Sequence[VoteEntry]) -> list[Line]:
         by_value: dict[str, list[str]] = {}
         for host, value in entry.odd.items():
             by_value.setdefault(value, []).append(host)
-        others = f"; the others have {entry.majority}" if entry.majority is not None else ""
-        what = "is the same on" if entry.unique else "is odd on"
         odd = ", ".join(f"{fold(hosts)} ({value})" for value, hosts in by_value.items())
-        lines.append((f"{entry.fact} {what} {odd}{others}", "red" if entry.status == "failed" else "yellow"))
+        text = f"{entry.fact} {_verb(entry)} {odd}{_others(entry)}"
+        lines.append((text, "red" if entry.status == "failed" else "yellow"))
         if entry.hint:
             lines.append((f"  → {entry.hint}", None))
     return lines
+
+
+def _verb(entry: VoteEntry) -> str:
+    if entry.unique:
+        return "is the same on"
+    return "is odd on" if entry.majority is not None or entry.expected else "differs:"
+
+
+def _others(entry: VoteEntry) -> str:
+    """What is right, as the groups of the inventory or most hosts have it."""
+    if entry.expected:
+        return "; " + ", ".join(f"most of {group} have {value}" for group, value in entry.expected.items())
+    return f"; the others have {entry.majority}" if entry.majority is not None else ""
 
 
 def matrix_lines(matrix: Matrix | None) -> list[str]:

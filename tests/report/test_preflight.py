@@ -248,6 +248,15 @@ def test_a_connection_that_waits_for_a_change_is_no_change_of_its_own() -> None:
     assert report.summary(result) == "1 change pending"
 
 
+def test_a_vote_without_a_majority_and_one_by_groups() -> None:
+    tie = VoteEntry("driver", None, {"gpu01": "550", "gpu02": "535"}, "warning")
+    groups = VoteEntry("GPU model", "H100", {"gpu04": "A40"}, "warning", "", {"old": "V100", "new": "H100"})
+    assert report.vote_lines([tie, groups]) == [
+        ("driver differs: gpu01 (550), gpu02 (535)", "yellow"),
+        ("GPU model is odd on gpu04 (A40); most of old have V100, most of new have H100", "yellow"),
+    ]
+
+
 def test_pairs_that_wait_for_a_change_are_one_line() -> None:
     waiting = tuple(
         Finding("connect", "pending", source, to, f"DROP at {to}", "the pending firewall change opens it")
