@@ -101,18 +101,23 @@ def test_nothing_is_written_unless_it_is_agreed_to(lab: Lab) -> None:
     assert (code, {verdict(said, host)["status"] for host in NODES}) == (3, {"pending"})
     skipped = {each["name"] for each in said["between"] if each["status"] == "skipped"}
     assert {"bandwidth", "smoke"} <= skipped
-    shown = lab.preflight("--diff")
+    shown = lab.preflight("--diff", "-v")
     assert shown.code == 3
     assert "nothing was changed: there is no terminal to ask on (--yes does it without asking)" in shown.err
     assert "    would change closed: 30000-65535 from all other nodes → none; kept in: none → " in shown.out
     assert "    add set inet filter clusterkit" in shown.out
+    assert "node[01-03]: clock ok: offset s " in shown.out
+    assert "node[01-03]: skipped, since the inventory names no image: container runtime, image" in shown.out
     assert shown.out.endswith("\n3 changes pending\n")
-    code, terminal = lab.on_terminal("n")
+    code, terminal = lab.on_terminal("n", "--diff")
     assert code == 3
     question = terminal.split("Go ahead?")[0]
     assert "node[01-03]: firewall: closed: 30000-65535 from all other nodes → none; kept in: none" in question
     assert "    because TCP 30000-65535 from nodes is dropped by" in question
     assert "nothing was changed" in terminal.split("Go ahead?")[1]
+    # Who has just seen the commands does not see them again.
+    assert "    add set inet filter clusterkit" in question
+    assert terminal.count("add set inet filter clusterkit") == 1
     refused = lab.cluster.run("launch", str(lab.inventory), "drill.py")
     assert refused.code == 3
     assert "`clusterkit preflight` makes what is pending" in refused.err
