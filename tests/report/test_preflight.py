@@ -13,6 +13,7 @@ from clusterkit.between import Matrix, VoteEntry
 from clusterkit.errors import HostError, HostTimeout, Unreachable
 from clusterkit.preflight import Finding, Reading
 from clusterkit.proving import Proofs, Result
+from clusterkit.report import between
 from clusterkit.report import preflight as report
 from clusterkit.report.changes import plan_lines, undo_lines
 from clusterkit.report.preflight import Details
@@ -251,7 +252,7 @@ def test_a_connection_that_waits_for_a_change_is_no_change_of_its_own() -> None:
 def test_a_vote_without_a_majority_and_one_by_groups() -> None:
     tie = VoteEntry("driver", None, {"gpu01": "550", "gpu02": "535"}, "warning")
     groups = VoteEntry("GPU model", "H100", {"gpu04": "A40"}, "warning", "", {"old": "V100", "new": "H100"})
-    assert report.vote_lines([tie, groups]) == [
+    assert between.vote_lines([tie, groups]) == [
         ("driver differs: gpu01 (550), gpu02 (535)", "yellow"),
         ("GPU model is odd on gpu04 (A40); most of old have V100, most of new have H100", "yellow"),
     ]
@@ -262,13 +263,13 @@ def test_pairs_that_wait_for_a_change_are_one_line() -> None:
         Finding("connect", "pending", source, to, f"DROP at {to}", "the pending firewall change opens it")
         for source, to in (("gpu01", "gpu02"), ("gpu03", "gpu02"), ("gpu02", "gpu01"))
     )
-    assert report.finding_lines(waiting) == [
+    assert between.finding_lines(waiting) == [
         (
             "gpu[01-03] → gpu[01-02]: connect pending: 3 ordered pairs wait for the pending firewall change",
             "yellow",
         )
     ]
-    assert report.finding_lines(waiting[:1])[0][0].endswith(
+    assert between.finding_lines(waiting[:1])[0][0].endswith(
         ": 1 ordered pair waits for the pending firewall change"
     )
 
@@ -277,7 +278,7 @@ def test_a_hint_that_names_one_pair_speaks_of_the_others_too() -> None:
     closed = tuple(
         Finding("connect", "failed", source, "gpu03", "DROP", f"ask about {source}") for source in HOSTS[:2]
     )
-    assert report.finding_lines(closed) == [
+    assert between.finding_lines(closed) == [
         ("gpu[01-02] → gpu03: connect failed: DROP", "red"),
         ("  → ask about gpu01; so for the others", None),
     ]
