@@ -39,12 +39,13 @@ def refresh(
     store: RunStore,
     interrupts: Interrupts,
     tell: Tell,
+    timeout: float = READ_LIMIT_S,
 ) -> Watch:
     """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found."""
     with GatheredLogs(lambda file: store.log(record.run_id, int(file))) as logs:
         wanted = {str(rank): {"offset": logs.size(str(rank))} for rank in ranks}
         watch = Watch(record, logs, tell)
-        _read_once(record, ranks, remotes, wanted, watch, interrupts)
+        _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
     return watch
 
 
@@ -55,10 +56,12 @@ def tails(
     lines: int,
     interrupts: Interrupts,
     tell: Tell,
+    timeout: float = READ_LIMIT_S,
 ) -> Watch:
     """Tell the last lines of these ranks' logs, fetching nothing else."""
     watch = Watch(record, None, tell)
-    _read_once(record, ranks, remotes, {str(rank): {"tail": lines} for rank in ranks}, watch, interrupts)
+    wanted = {str(rank): {"tail": lines} for rank in ranks}
+    _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
     watch.close()
     return watch
 
@@ -144,10 +147,11 @@ def _read_once(
     files: Mapping[str, Mapping[str, int]],
     watch: Watch,
     interrupts: Interrupts,
+    timeout: float,
 ) -> None:
     nodes, wanted = _wanted(record, ranks, files)
-    limit = deadline(READ_LIMIT_S)
-    with Following(nodes, remotes, wanted, wait=False) as following:
+    limit = deadline(timeout)
+    with Following(nodes, remotes, wanted, wait=False, silence=timeout) as following:
         while not all(
             node.host in watch.finished or not watch.observed[node.host].reachable for node in nodes
         ):
@@ -155,14 +159,14 @@ def _read_once(
             frame = following.next(_POLL_S)
             if frame is not None:
                 watch.take(frame)
-                limit = deadline(READ_LIMIT_S)
+                limit = deadline(timeout)
             if time.monotonic() > limit:
-                _give_up(watch, nodes)
+                _give_up(watch, nodes, timeout)
 
 
-def _give_up(watch: Watch, nodes: Sequence[NodeRecord]) -> None:
+def _give_up(watch: Watch, nodes: Sequence[NodeRecord], timeout: float) -> None:
     """Whoever has not sent everything counts as not answering."""
-    header = {"message": f"nothing came for {READ_LIMIT_S:.0f} s"}
+    header = {"message": f"nothing came for {timeout:g} s"}
     for node in nodes:
         if node.host not in watch.finished and watch.observed[node.host].reachable:
             watch.take(Frame(node.host, "unobserved", header))

@@ -32,6 +32,7 @@ class Reader:
         ranks: tuple[int, ...],
         inventory: str | None,
         access: Access,
+        timeout: float,
         *,
         as_json: bool = False,
     ) -> None:
@@ -40,6 +41,7 @@ class Reader:
         self._ranks = ranks
         self._inventory = inventory
         self._access = access
+        self._timeout = timeout
         self._json = as_json
         self._words = Words(quiet=as_json)
 
@@ -98,7 +100,9 @@ class Reader:
     def _refresh(self, ranks: list[int]) -> Watch:
         self._words.progress("fetching what is new")
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            watch = logs.refresh(self._record, ranks, remotes, self._store, interrupts, self._notices)
+            watch = logs.refresh(
+                self._record, ranks, remotes, self._store, interrupts, self._notices, self._timeout
+            )
         self._words.clear()
         return watch
 
@@ -108,7 +112,7 @@ class Reader:
 
         self._words.progress("asking the hosts")
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell)
+            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell, self._timeout)
         self._words.clear()
         gone = self._unreachable(watch, self._ranks)
         for rank in gone:

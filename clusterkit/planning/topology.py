@@ -1,6 +1,6 @@
 """Hosts and their facts become nodes: who has which node rank, address, devices and global ranks.
 
-    arrange   assign + ports.plan → Topology
+    arrange   assign + ports.plan → Topology; arrange_able without the hosts that cannot take part
     assign    addresses.choose (which address the others use) and devices.choose (which GPUs, how many ranks)
 
 Everything here is pure. What was decided without being asked comes back as notes, for a person to read.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from clusterkit.errors import HostError, NodeError
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses, ports
@@ -91,6 +92,29 @@ def arrange(
         assigned.nodes, planned.window, planned.channel_port, planned.master_port, planned.launcher_ports
     )
     return Arrangement(topology, assigned.notes + planned.notes)
+
+
+def arrange_able(
+    members: Sequence[Settings], facts: Mapping[str, Facts], run_id: str, *, in_use: bool = True
+) -> tuple[Arrangement | None, dict[str, HostError]]:
+    """The run of those members that could take part in one, None without any; and why the others could not.
+
+    Raises TopologyError where those that could do not make up a job together.
+    """
+    able = list(members)
+    unable: dict[str, HostError] = {}
+    while able:
+        try:
+            return arrange(able, facts, run_id, in_use=in_use), unable
+        except (NodeError, HostError) as error:
+            unable[error.host] = _about(error)
+            able = [settings for settings in able if settings.alias != error.host]
+    return None, unable
+
+
+def _about(error: NodeError | HostError) -> HostError:
+    hint = error.hint or f"look at {error.host} by hand, then try again"
+    return HostError(error.host, error.message.removeprefix(f"{error.host}: "), hint)
 
 
 def assign(

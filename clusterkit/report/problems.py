@@ -65,7 +65,12 @@ def show_hosts(words: Words, error: FleetError) -> None:
 
 
 def folded(error: FleetError) -> list[tuple[str, str]]:
-    """Each different message once, with its hosts in front, and its hint.
+    """Each different message once, with its hosts in front, and its hint."""
+    return [(f"{place}: {message}", hint) for place, message, hint in parts(error)]
+
+
+def parts(error: FleetError) -> list[tuple[str, str, str]]:
+    """The hosts, the message and the hint of each different message.
 
     Messages of remote/ begin with `HOST (ADDRESS): `. One host keeps its address, several share a line.
     """
@@ -78,7 +83,7 @@ def folded(error: FleetError) -> list[tuple[str, str]]:
     result = []
     for (message, hint), hosts in groups.items():
         place, name = (places[hosts[0]], hosts[0]) if len(hosts) == 1 else (fold(hosts), "HOST")
-        result.append((f"{place}: {message.replace(_HOST, name)}", hint.replace(_HOST, name)))
+        result.append((place, message.replace(_HOST, name), hint.replace(_HOST, name)))
     return result
 
 

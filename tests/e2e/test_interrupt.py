@@ -158,7 +158,7 @@ def test_a_killed_controller_does_not_end_the_job(cluster: Cluster) -> None:
     assert cluster.status()["state"] == "running"
     stopped = cluster.run("stop")
     assert stopped.code == 0, stopped.err
-    assert "nothing of it is left" in stopped.err
+    assert "nothing of it is left" in stopped.out
     # /proc of every host: no process with the run's marker, also not the child that emptied its environment.
     assert cluster.marked() == []
     assert follower.wait(30).code == 0
@@ -170,7 +170,7 @@ def test_stop_again_says_that_it_had_ended(cluster: Cluster) -> None:
     assert cluster.launch("drill.py", "0.2").code == 0
     again = cluster.run("stop")
     assert again.code == 0, again.err
-    assert "had ended already" in again.err
+    assert "had ended already" in again.out
     assert cluster.status()["state"] == "succeeded"
 
 

@@ -345,6 +345,12 @@ def test_one_check_names_each_fault(cluster: Cluster, first: int) -> None:
             stack.enter_context(planted(fault, cluster.sandbox, host))
         document = read(cluster)
     assert found(document) == {(host, fault.check): fault.status for host, fault in faults.items()}
+    # What needs a planned job is judged on the others all the same.
+    for name in ("node address", "ports", "gpu processes"):
+        assert check_of(document, "node01", name)["status"] == "ok", name
+    hung = [host for host, fault in faults.items() if fault.check == "nvidia driver"]
+    assert all(host in document["problem"] for host in hung)
+    assert not [host for host in cluster.hosts if host not in faults and host in document["problem"]]
     for host, fault in faults.items():
         check = check_of(document, host, fault.check)
         assert fault.words in check["message"]
