@@ -40,7 +40,7 @@ def test_a_signal_while_the_hosts_are_read(cluster: Cluster, signum: int) -> Non
         launched = cluster.start("launch", "INVENTORY", "drill.py", "60")
         launched.until("reading the hosts", 30)
         launched.send(signum)
-        finished = launched.wait(10)
+        finished = launched.wait(30)
     finally:
         cluster.sandbox.sshd(cluster.hosts[3], "resume")
     assert finished.code == 128 + signum
@@ -52,11 +52,19 @@ def test_a_signal_while_the_hosts_are_read(cluster: Cluster, signum: int) -> Non
 
 def test_ctrl_c_while_staging_leaves_nothing(cluster: Cluster) -> None:
     before = staged(cluster)
-    (cluster.folder / "data.bin").write_bytes(os.urandom(120_000_000))
-    launched = cluster.start("launch", "INVENTORY", "drill.py", "60")
-    launched.until("staging: waiting", 30)
-    launched.send(signal.SIGINT)
-    finished = launched.wait(40)
+    (cluster.folder / "data.bin").write_bytes(os.urandom(40_000_000))
+    # What a host takes is limited, so that staging lasts for about 20 s.
+    limit = "nft add table inet drill && "
+    limit += "nft 'add chain inet drill in { type filter hook input priority 0; }' && "
+    limit += "nft add rule inet drill in meta l4proto tcp limit rate over 2 mbytes/second drop"
+    cluster.sandbox.sh(cluster.hosts[1], limit)
+    try:
+        launched = cluster.start("launch", "INVENTORY", "drill.py", "60")
+        launched.until("staging: waiting", 60)
+        launched.send(signal.SIGINT)
+        finished = launched.wait(60)
+    finally:
+        cluster.sandbox.sh(cluster.hosts[1], "nft delete table inet drill")
     assert finished.code == 130
     assert "not finished" in finished.err
     assert staged(cluster) == before

@@ -23,11 +23,13 @@ from clusterkit.node import processes
 
 FAKE = Path(__file__).with_name("fake_launcher.py")
 State = dict[str, Any]
+# A machine may be loaded: what must happen is waited for this many times longer than it should take.
+_PATIENCE = 4.0
 
 
 def wait_for(condition: Callable[[], Any], limit: float, what: str) -> Any:
-    """The first true value of `condition`."""
-    end = time.monotonic() + limit
+    """The first true value of `condition`; `limit` seconds are for a machine that has nothing else to do."""
+    end = time.monotonic() + _PATIENCE * limit
     while time.monotonic() < end:
         value = condition()
         if value:
