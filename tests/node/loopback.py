@@ -119,7 +119,7 @@ class Cluster:
         self.python = python
         self.local = local
         self.run_id = "t-" + secrets.token_hex(4)
-        self.timeouts = {"gate": 10, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
+        self.timeouts = {"gate": 30, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
         self.world_size = sum(ranks_per_node)
         self.attached: list[Attached] = []
         self.names = [f"gpu{index:02d}" for index in range(len(ranks_per_node))]
