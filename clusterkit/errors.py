@@ -5,6 +5,8 @@
     │   ├─ InventoryError(path, line)       2   a line of an inventory or of a variables file
     │   ├─ TemplateError(template)          2   a template that does not render
     │   ├─ TopologyError                    2   no devices, a duplicate address, ranks that do not fit
+    │   │   ├─ NodeError(host)              2   one host does not fit into the job
+    │   │   └─ PortsTaken                   2   no window of ports is free on all hosts
     │   └─ NotFound                         2   no such run, rank, host pattern or file
     ├─ HostError(host)                      1   about exactly one host
     │   ├─ Unreachable(host, stage)         4   name, TCP, host key, authentication, shell
@@ -19,6 +21,7 @@ Anything else that reaches `main()` is a bug of ours: exit code 70.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -82,6 +85,18 @@ class TopologyError(InputError):
     """The hosts, devices, addresses or ports do not make up a job."""
 
 
+class NodeError(TopologyError):
+    """One host, named by its inventory alias, does not fit into the job; without it the others may."""
+
+    def __init__(self, host: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.host = host
+
+
+class PortsTaken(TopologyError):
+    """No window of ports is free on all hosts."""
+
+
 class NotFound(InputError):
     """No such run, rank, host pattern or file; the message lists what there is."""
 
@@ -123,6 +138,12 @@ class HostTimeout(HostError):
 def named(host: str, message: str) -> str:
     """The message with its host in front, once."""
     return message if message.startswith(host) else f"{host}: {message}"
+
+
+def apart(host: str, message: str) -> tuple[str, str]:
+    """The host as a message of remote/ begins with it (`HOST (ADDRESS)`), and the rest of the message."""
+    begin = re.match(rf"{re.escape(host)}( \([^()]*\))?: ", message)
+    return (begin.group(0)[:-2], message[begin.end() :]) if begin else (host, message)
 
 
 class FleetError(ClusterkitError):

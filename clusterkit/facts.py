@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from clusterkit.errors import CommandFailed, HostError
+from clusterkit.errors import CommandFailed, HostError, Unreachable, apart
 from clusterkit.inventory.model import Settings
 from clusterkit.remote.protocol import Remote
 
@@ -84,8 +84,8 @@ class Probe(Generic[T]):
 class ProbeFailed(HostError):
     """A probe gave no value: `status` is 127 (not found), 124 (timed out), or what it ended with."""
 
-    def __init__(self, host: str, probe: str, status: int, message: str) -> None:
-        super().__init__(host, message)
+    def __init__(self, host: str, probe: str, status: int, message: str, hint: str = "") -> None:
+        super().__init__(host, message, hint)
         self.probe = probe
         self.status = status
 
@@ -133,6 +133,8 @@ def gather(
 ) -> Facts:
     """Every probe's value or failure, and the host's clock, in one round trip.
 
+    Where root is permitted and `sudo -n` does not give it, sudo is asked once more in a second one, with the
+    password if one is known; what it says if it refuses is the failure of the probes that need root.
     Raises Unreachable and HostTimeout as `Remote.run` does, and CommandFailed if the host's shell did not
     get to the end of the script (no place for a temporary file, no way to encode what was read).
     """
@@ -144,7 +146,6 @@ def gather(
     outputs = {
         **{probe.name: Output(0, "") for probe in probes if not probe.text(settings)},
         **answer.outputs,
-        **_with_password(remote, settings, probes, answer, timeout),
     }
     if answer.ended is None or answer.started is None:
         reason = answer.error or result.last_lines(3) or f"exit status {result.status}"
@@ -153,21 +154,37 @@ def gather(
     clock = offset(result.sent or sent, answer.started, answer.ended, received)
     if clock.error_s > CLOCK_ERROR_WANTED_S:
         clock = sharper(clock, remote, token, timeout)
-    return Facts(remote.alias, interpret(remote.alias, outputs, probes), clock)
+    values = interpret(remote.alias, outputs, probes)
+    return Facts(remote.alias, {**values, **_with_password(remote, settings, probes, answer, timeout)}, clock)
 
 
 def _with_password(
     remote: Remote, settings: Settings, probes: Sequence[Probe[Any]], answer: Answer, timeout: float
-) -> Mapping[str, Output]:
-    """What root answers where `sudo -n` was not enough and a password is known: one more round trip."""
+) -> Mapping[str, Any]:
+    """What root answers where `sudo -n` was not enough, or why it is not to be had.
+
+    Only the remote knows whether there is a password: an inventory's, or the one that was asked for.
+    """
     refused = [each for each in probes if each.root and _status(answer, each) == NEEDS_ROOT]
-    if not refused or not settings.become or settings.become_password is None:
+    if not refused or not settings.become:
         return {}
     token = secrets.token_hex(8)
-    result = remote.run(
-        script(settings, refused, token), timeout=timeout, sudo=True, doing="facts that need root"
-    )
-    return read(result.stdout, token).outputs
+    try:
+        result = remote.run(
+            script(settings, refused, token), timeout=timeout, sudo=True, doing="facts that need root"
+        )
+    except Unreachable as error:
+        if error.stage != "sudo":
+            raise
+        return {each.name: _without_root(remote.alias, each, error) for each in refused}
+    return interpret(remote.alias, read(result.stdout, token).outputs, refused)
+
+
+def _without_root(host: str, probe: Probe[Any], error: Unreachable) -> ProbeFailed:
+    """sudo's refusal keeps nothing else of the host from being told."""
+    _, reason = apart(host, error.message)
+    message = f"{probe.about or probe.name}: {reason}"
+    return ProbeFailed(host, probe.name, NEEDS_ROOT, message, error.hint)
 
 
 def _status(answer: Answer, probe: Probe[Any]) -> int | None:

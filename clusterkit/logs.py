@@ -47,6 +47,7 @@ def refresh(
     interrupts: Interrupts,
     tell: Tell,
     attempt: int,
+    timeout: float = READ_LIMIT_S,
 ) -> Watch:
     """Fetch what is new of these ranks' logs into their gathered files; the Watch says what was found."""
     with GatheredLogs(lambda key: gathered_log(store, record.run_id, key)) as logs:
@@ -54,7 +55,7 @@ def refresh(
         sizes = {name: logs.size(log_key(name, attempt)) for name in names}
         wanted = {name: {"offset": size, "attempt": attempt} for name, size in sizes.items()}
         watch = Watch(record, logs, tell)
-        _read_once(record, ranks, remotes, wanted, watch, interrupts)
+        _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
     return watch
 
 
@@ -65,17 +66,12 @@ def tails(
     lines: int,
     interrupts: Interrupts,
     tell: Tell,
+    timeout: float = READ_LIMIT_S,
 ) -> Watch:
     """Tell the last lines of these ranks' logs, fetching nothing else."""
     watch = Watch(record, None, tell)
-    _read_once(
-        record,
-        ranks,
-        remotes,
-        {processes.log_name(rank): {"tail": lines} for rank in ranks},
-        watch,
-        interrupts,
-    )
+    wanted = {processes.log_name(rank): {"tail": lines} for rank in ranks}
+    _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
     watch.close()
     return watch
 
@@ -166,10 +162,11 @@ def _read_once(
     files: Mapping[str, Mapping[str, int]],
     watch: Watch,
     interrupts: Interrupts,
+    timeout: float,
 ) -> None:
     nodes, wanted = _wanted(record, ranks, files)
-    limit = deadline(READ_LIMIT_S)
-    with Following(nodes, remotes, wanted, wait=False) as following:
+    limit = deadline(timeout)
+    with Following(nodes, remotes, wanted, wait=False, silence=timeout) as following:
         while not all(
             node.host in watch.finished or not watch.observed[node.host].reachable for node in nodes
         ):
@@ -177,14 +174,14 @@ def _read_once(
             frame = following.next(_POLL_S)
             if frame is not None:
                 watch.take(frame)
-                limit = deadline(READ_LIMIT_S)
+                limit = deadline(timeout)
             if time.monotonic() > limit:
-                _give_up(watch, nodes)
+                _give_up(watch, nodes, timeout)
 
 
-def _give_up(watch: Watch, nodes: Sequence[NodeRecord]) -> None:
+def _give_up(watch: Watch, nodes: Sequence[NodeRecord], timeout: float) -> None:
     """Whoever has not sent everything counts as not answering."""
-    header = {"message": f"nothing came for {READ_LIMIT_S:.0f} s"}
+    header = {"message": f"nothing came for {timeout:g} s"}
     for node in nodes:
         if node.host not in watch.finished and watch.observed[node.host].reachable:
             watch.take(Frame(node.host, "unobserved", header))

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clusterkit import steps
-from clusterkit.errors import HostError, TopologyError
+from clusterkit.errors import HostError, PortsTaken, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.paced import Paced
 from clusterkit.planning import topology
+from clusterkit.planning.topology import Topology
 from clusterkit.probes import LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
@@ -38,23 +39,31 @@ Doing = Callable[[str, Sequence[str]], None]
 class Target:
     """All hosts of the inventory (rules between nodes name them all), and those that this call is about.
 
-    `tables` are the site's own, None for those that are shipped.
+    `tables` are the site's own, None for those that are shipped. Reading one host may take `timeout` seconds,
+    once it is connected.
     """
 
     members: tuple[Settings, ...]
     hosts: tuple[str, ...]
     tables: Tables | None = None
     permissions: Permissions = field(default_factory=Permissions)
+    timeout: float = FACTS_TIMEOUT_S
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The hosts as they were read: verdicts on those that answered, errors of those that did not."""
+    """The hosts as they were read: verdicts on those that answered, errors of those that did not.
+
+    `unable` are hosts that cannot take part in a job as they are, and why; `problem` is why the others do not
+    make up one, and `hint` what to do about that.
+    """
 
     fleet: Fleet
     verdicts: tuple[Verdict, ...]
     unreachable: Mapping[str, HostError]
     problem: str = ""
+    unable: Mapping[str, HostError] = field(default_factory=dict)
+    hint: str = ""
 
     def pending(self, host: str) -> list[Verdict]:
         """What would be changed on a host."""
@@ -86,7 +95,7 @@ def read(
     waiting = [each.alias for each in target.members]
 
     def one(settings: Settings) -> Facts:
-        return gather(remotes[settings.alias], settings, asked, timeout=FACTS_TIMEOUT_S)
+        return gather(remotes[settings.alias], settings, asked, timeout=target.timeout)
 
     def done(alias: str) -> None:
         waiting.remove(alias)
@@ -95,10 +104,11 @@ def read(
     doing("reading the hosts", waiting)
     jobs = {each.alias: each for each in target.members}
     answers = fan_out(jobs, one, forks=forks, cancel=cancel, on_done=done)
-    fleet, problem = _fleet(target, answers.good)
+    fleet, unable, problem, hint = _fleet(target, answers.good)
     verdicts = tuple(steps.judge_all(steps.chosen(), fleet, target.hosts))
     unreachable = {host: error for host, error in answers.bad.items() if host in target.hosts}
-    return Reading(fleet, verdicts, unreachable, problem)
+    unable = {host: error for host, error in unable.items() if host in target.hosts}
+    return Reading(fleet, verdicts, unreachable, problem, unable, hint)
 
 
 def apply(
@@ -162,13 +172,26 @@ def _with_words(verdict: Verdict, applied: Applied | None, fleet: Fleet) -> Verd
     return step.blame(said, verdict, fleet) if said else verdict
 
 
-def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, str]:
-    """All members with their facts, arranged as one job if they make up one; else why they do not."""
+def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, Mapping[str, HostError], str, str]:
+    """All members with their facts, those that can arranged as one job; who cannot, why none can, a hint."""
     members = {each.alias: each for each in target.members}
     answering = [each for each in target.members if each.alias in facts]
-    try:
-        arranged = topology.arrange(answering, facts, "preflight") if answering else None
-    except (TopologyError, HostError) as error:
-        return Fleet(members, facts, None, target.tables, target.permissions), error.message
-    made = arranged.topology if arranged else None
-    return Fleet(members, facts, made, target.tables, target.permissions), ""
+    made, unable, problem, hint = _arranged(answering, facts)
+    return Fleet(members, facts, made, target.tables, target.permissions), unable, problem, hint
+
+
+def _arranged(
+    answering: Sequence[Settings], facts: Mapping[str, Facts]
+) -> tuple[Topology | None, Mapping[str, HostError], str, str]:
+    """A job of those that can take part; where no ports are left, one whose check can say what is there."""
+    problem = hint = ""
+    for in_use in (True, False):
+        try:
+            arranged, unable = topology.arrange_able(answering, facts, "preflight", in_use=in_use)
+            return (arranged.topology if arranged else None), unable, problem, hint
+        except TopologyError as error:
+            if not problem:
+                problem, hint = error.message, error.hint
+            if not isinstance(error, PortsTaken):
+                break
+    return None, {}, problem, hint

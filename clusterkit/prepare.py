@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from clusterkit import steps
-from clusterkit.errors import ClusterkitError, FleetError, HostError, InputError, TopologyError
+from clusterkit.errors import ClusterkitError, FleetError, HostError, TopologyError
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.planning import containers, envfile, places, plan, topology
@@ -24,7 +24,7 @@ from clusterkit.planning.places import Home
 from clusterkit.planning.plan import Plan, Request, Timeouts
 from clusterkit.planning.roles import Role
 from clusterkit.planning.topology import Node, Topology
-from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH, PYTHON
+from clusterkit.probes import DISK, ENVIRONMENT, HOST, LAUNCH
 from clusterkit.probes.server_core import SERVER_CORE
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
@@ -117,7 +117,6 @@ def prepare(
 
     With `run_id` it is a further attempt of that run.
     """
-    _refuse_servers_in_containers(order)
     run_id = run_id or new_run_id(time.time())
     wishes = _wishes(order)
     root = sync_root(Path(order.script), order.cwd, sent=order.sync)
@@ -139,30 +138,20 @@ def prepare(
     )
 
 
-def _refuse_servers_in_containers(order: Order) -> None:
-    """Raise InputError: nobody can see before the start whether the Paddle of an image has its servers."""
-    inside = [each.alias for each in order.members if each.container_runtime != "none"]
-    if order.roles and inside:
-        raise InputError(
-            f"{', '.join(inside[:5])}: `image` is set, and parameter servers do not run in containers",
-            "write container_runtime=none to train with the interpreter that `python` names on the host",
-        )
-
-
 # A template of one's own may start another launcher, which need not have PaddlePaddle.
 _PADDLE_CHECKS = ("paddle", "same paddle", "libgomp", "image paddle")
 
 
 def _refuse_without_servers(order: Order, facts: Mapping[str, Facts]) -> None:
-    """Raise FleetError for hosts whose Paddle has no parameter servers."""
+    """Raise FleetError for hosts whose Paddle, their own or their image's, has no parameter servers."""
     if not order.roles:
         return
     hint = "use a PaddlePaddle 2.4 to 2.6, whose wheels have them, or build yours with WITH_PSCORE=ON"
     bad: dict[str, HostError] = {}
     for settings in order.members:
-        found, python = facts[settings.alias].get(SERVER_CORE), facts[settings.alias].get(PYTHON)
-        if found is False:
-            version = python.paddle.version if python and python.paddle else ""
+        paddle = paddle_on(facts[settings.alias])
+        if facts[settings.alias].get(SERVER_CORE) is False:
+            version = paddle.version if paddle else ""
             words = f"{settings.alias}: PaddlePaddle {version} was built without its parameter servers"
             bad[settings.alias] = HostError(settings.alias, words, hint)
     if bad:

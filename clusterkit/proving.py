@@ -10,7 +10,7 @@ What writes or loads (token, smoke, bandwidth) is `skipped` where nothing may be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -67,9 +67,9 @@ class Result:
         return [*self.reading.verdicts, *found, *voted]
 
     def exit_code(self, strict: bool) -> int:
-        """4 for a host that could not be reached, else 1, else 3 for changes that are pending."""
+        """4 for an unreachable host, else 1 (also where a host cannot take part), else 3 for changes."""
         unreachable = [ExitCode.UNREACHABLE] if self.reading.unreachable else []
-        problem = [ExitCode.FAILED] if self.reading.problem else []
+        problem = [ExitCode.FAILED] if self.reading.problem or self.reading.unable else []
         return worst([*unreachable, *problem, steps.exit_code(self.statuses, strict)])
 
 
@@ -84,7 +84,7 @@ def prove(
     doing: Doing,
 ) -> Proofs:
     """All proofs that are wanted, among the hosts that answered. Raises Interrupted."""
-    votes = tuple(between.vote(reading.fleet, groups))
+    votes = tuple(_about(each, target.hosts) for each in between.vote(reading.fleet, groups))
     options = between.Options(
         forks=wanted.forks,
         all_pairs=wanted.all_pairs,
@@ -101,6 +101,15 @@ def prove(
         if asked and wanted.check:
             findings.append(Finding(name, "skipped", detail="--check writes and loads nothing"))
     return Proofs(tuple(findings), votes, proof.bandwidth, smoked)
+
+
+def _about(entry: VoteEntry, hosts: Sequence[str]) -> VoteEntry:
+    """All hosts vote, and those are named that this call is about; of a tie both sides."""
+    if not set(entry.odd) & set(hosts):
+        return replace(entry, odd={}, status="ok", hint="")
+    if entry.unique or entry.majority is None:
+        return entry
+    return replace(entry, odd={host: value for host, value in entry.odd.items() if host in hosts})
 
 
 def _excused(finding: Finding, reading: Reading) -> Finding:
@@ -147,7 +156,7 @@ def _smoke(
 ) -> Smoke | None:
     if not wanted.smoke or wanted.check:
         return None
-    if steps.exit_code(reading.verdicts):
+    if steps.exit_code(reading.verdicts) or reading.problem or reading.unable:
         return Smoke((Finding("smoke", "skipped", detail="checks above do not allow a job to start"),))
     members = [each for each in target.members if each.alias in target.hosts]
     return smoke(inventory, members, remotes, interrupts, doing, wanted.forks)

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, TopologyError, named
+from clusterkit.errors import (
+    ClusterkitError,
+    FleetError,
+    HostError,
+    Interrupted,
+    NodeError,
+    TopologyError,
+    named,
+)
 from clusterkit.facts import Facts, gather
 from clusterkit.inventory.model import Settings
 from clusterkit.prepare import ChecksFailed, Order, Prepared
@@ -172,7 +180,7 @@ def _at_fault(error: ClusterkitError, spares: Sequence[str]) -> dict[str, str]:
         said = {host: each.message for host, each in error.failures.items()}
     elif isinstance(error, ChecksFailed):
         said = {verdict.host: f"{verdict.name}: {verdict.message}" for verdict in error.verdicts}
-    elif isinstance(error, HostError):
+    elif isinstance(error, (HostError, NodeError)):
         said = {error.host: error.message}
     elif isinstance(error, Unfit):
         said = {error.spare: error.message}

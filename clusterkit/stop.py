@@ -57,20 +57,24 @@ def stop(
     *,
     grace: float,
     forks: int,
+    timeout: float = MARGIN_S,
     cancel: threading.Event | None = None,
     on_done: Callable[[str], None] | None = None,
 ) -> StopResult:
-    """End the run everywhere: SIGTERM, after `grace` seconds SIGKILL, then look for what is left."""
+    """End the run everywhere: SIGTERM, after `grace` seconds SIGKILL, then look for what is left.
+
+    A host has the grace and `timeout` seconds to say how it went, and `timeout` again for the run's state.
+    """
 
     def one(node: NodeRecord) -> Stopped:
         script = agent_script(node.python, node.run_dir, "stop", "--grace", f"{grace:g}")
-        result = remotes[node.host].run(script, timeout=grace + MARGIN_S, doing="stopping the run")
+        result = remotes[node.host].run(script, timeout=grace + timeout, doing="stopping the run")
         return _read(node, result.status, result.text, result.last_lines(3))
 
     outcome = fan_out(
         {node.host: node for node in record.nodes}, one, forks=forks, cancel=cancel, on_done=on_done
     )
-    status = observe(record, remotes, forks=forks, timeout=MARGIN_S, cancel=cancel)
+    status = observe(record, remotes, forks=forks, timeout=timeout, cancel=cancel)
     result = StopResult(record.run_id, outcome.good, outcome.bad, status)
     # Where a host does not answer the job may go on: that it was told to stop is no proof.
     if result.clean and status["state"] not in ENDED:

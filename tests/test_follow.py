@@ -6,14 +6,17 @@ import json
 import queue
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clusterkit import logs
 from clusterkit.errors import CommandFailed, HostTimeout, Unreachable
+from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Result, Stream
 from clusterkit.runs.follow import Following, Frame, FrameReader
-from clusterkit.runs.record import NodeRecord
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
 
 NODE = NodeRecord("gpu1", 0, "10.0.0.1", (0, 1), "python3", "/run", "/work", "/logs", {})
 
@@ -172,3 +175,31 @@ def test_a_slow_reader_slows_the_host_down() -> None:
         time.sleep(0.5)
         assert len(stream._pieces) > 400
         assert following.next(1.0) is not None
+
+
+def test_reading_logs_leaves_out_who_is_silent_too_long(tmp_path: Path) -> None:
+    """The host is connected, and says nothing: the limit is the caller's, and the log of it is not known."""
+    record = RunRecord("run-1", "i.ini", "train.py", (), 0.0, (NODE,), status={"state": "running"})
+    stream = FakeStream([None])
+    with Interrupts() as interrupts:
+        store = RunStore(tmp_path)
+        watch = logs.refresh(
+            record, [0], {"gpu1": FakeRemote(stream)}, store, interrupts, lambda event: None, 0, 0.3
+        )
+    assert not watch.observed["gpu1"].reachable
+    assert watch.observed["gpu1"].error == "nothing came for 0.3 s"
+    assert stream.closed
+
+
+def test_the_limit_reaches_the_stream() -> None:
+    class Patient(FakeStream):
+        def read(self, size: int, timeout: float | None = None) -> bytes:
+            limits.append(timeout)
+            return super().read(size, timeout)
+
+    limits: list[float | None] = []
+    with Following(
+        [NODE], {"gpu1": FakeRemote(Patient([line(frame="end")]))}, {}, wait=False, silence=7
+    ) as it:
+        collect(it, "end")
+    assert limits == [7]

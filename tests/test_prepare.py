@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
-
 import pytest
 
-from clusterkit.errors import InputError
-from clusterkit.inventory.model import Settings
-from clusterkit.planning.roles import Role
-from clusterkit.prepare import ChecksFailed, Order, prepare
+from clusterkit.prepare import ChecksFailed
 from clusterkit.steps import Verdict
 
 PORTS = [Verdict("gpu1", "ports", "failed"), Verdict("gpu2", "ports", "failed")]
@@ -36,14 +30,3 @@ def test_why_nothing_was_started(verdicts: list[Verdict], code: int, message: st
     assert error.exit_code == code
     assert error.message == f"{message}, so nothing was started"
     assert error.hint == f"{hint}; or use --no-preflight if you know better"
-
-
-def test_parameter_servers_in_a_container_are_refused_before_any_host_is_asked() -> None:
-    members = (
-        Settings("cpu1", "10.0.0.1"),
-        Settings("cpu2", "10.0.0.2", image="train:1", container_runtime="docker"),
-    )
-    roles = {"cpu1": Role(servers=1), "cpu2": Role(trainers=1)}
-    order = Order(Path("i.ini"), members, "train.py", (), Path("/"), roles=roles)
-    with pytest.raises(InputError, match=r"^cpu2: `image` is set, and parameter servers do not run"):
-        prepare(order, {}, forks=1, cancel=threading.Event(), tell=lambda event: None)

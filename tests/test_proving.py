@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clusterkit.between.connections import NAME
 from clusterkit.between.vote import VoteEntry
-from clusterkit.errors import Unreachable
+from clusterkit.errors import HostError, Unreachable
 from clusterkit.preflight import Finding, Reading
-from clusterkit.proving import Proofs, Result, _excused
+from clusterkit.proving import Proofs, Result, _about, _excused
 from clusterkit.steps import Fleet, Verdict
 from clusterkit.steps.firewall import Firewall
 
@@ -38,3 +40,15 @@ def test_the_worst_of_everything_is_the_exit_code() -> None:
     assert Result(OPEN, proofs=odd).exit_code(strict=False) == 0
     assert Result(OPEN, proofs=odd).exit_code(strict=True) == 1
     assert Result(Reading(Fleet({}, {}), (), {}, "no devices")).exit_code(strict=False) == 1
+    unable = {"gpu3": HostError("gpu3", "its GPUs could not be listed")}
+    assert Result(Reading(Fleet({}, {}), (), {}, unable=unable)).exit_code(strict=False) == 1
+
+
+def test_all_hosts_vote_and_those_that_are_meant_are_named() -> None:
+    odd = VoteEntry("driver", "550", {"gpu3": "535", "gpu9": "470"}, "warning", "install one")
+    assert _about(odd, ("gpu1", "gpu3")) == replace(odd, odd={"gpu3": "535"})
+    assert _about(odd, ("gpu1", "gpu2")) == VoteEntry("driver", "550")
+    tie = VoteEntry("driver", None, {"gpu1": "535", "gpu9": "470"}, "warning")
+    assert _about(tie, ("gpu1",)) == tie
+    same = VoteEntry("machine id", None, {"gpu1": "a", "gpu9": "a"}, "failed", unique=True)
+    assert _about(same, ("gpu9",)) == same

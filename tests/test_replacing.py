@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from clusterkit import tables
-from clusterkit.errors import FleetError, Interrupted, TopologyError, Unreachable
+from clusterkit.errors import FleetError, Interrupted, NodeError, TopologyError, Unreachable
 from clusterkit.inventory.model import Settings
 from clusterkit.planning.attempts import Attempts
 from clusterkit.planning.roles import Role
@@ -120,6 +120,7 @@ def test_every_host_that_is_gone_is_replaced() -> None:
 BAD = {
     "does not answer": FleetError({"spare0": Unreachable("spare0", "tcp", "no answer")}, "reading"),
     "fails a check": ChecksFailed([Verdict("spare0", "ports", "failed", message="closed")]),
+    "does not fit in": NodeError("spare0", "it has no GPU"),
     "makes no topology": TopologyError("no address in the network of the others"),
 }
 

@@ -26,8 +26,10 @@ class Host:
     def __init__(self, alias: str, stopped: Mapping[str, Any] | None) -> None:
         self.alias = alias
         self._stopped = stopped
+        self.limits: dict[str, float] = {}
 
     def run(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Result:
+        self.limits[doing] = timeout
         if self._stopped is None:
             raise Unreachable(self.alias, "tcp", f"{self.alias}: no answer", "is it up?")
         answer = self._stopped if " stop " in script else {"error": "never started"}
@@ -63,3 +65,9 @@ def test_a_run_is_stopped_when_every_host_says_so(
     assert (result.status["state"], result.status["exit_code"]) == (state, exit_code)
     assert store.load("run-1").status == result.status
     assert list(result.failures) == [f"gpu{n}" for n, answer in enumerate(answers) if answer is None]
+
+
+def test_a_host_has_the_grace_and_the_timeout_to_answer(tmp_path: Path) -> None:
+    remotes = {node.host: Host(node.host, NOTHING_LEFT) for node in NODES}
+    stop(RECORD, remotes, RunStore(tmp_path), grace=5, forks=2, timeout=7)
+    assert remotes["gpu0"].limits == {"stopping the run": 12, "reading the run's state": 7}

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from clusterkit.errors import TopologyError
+from clusterkit.errors import NodeError, PortsTaken, TopologyError
 from clusterkit.facts import Facts, Output, ProbeFailed
 from clusterkit.inventory.model import PortRange, Settings
-from clusterkit.planning.topology import Assignment, arrange, assign
-from tests.facts.recorded import facts
+from clusterkit.planning.addresses import choose, fitting
+from clusterkit.planning.topology import Assignment, arrange, arrange_able, assign
+from tests.facts.recorded import facts, output
 
 RUN = "20260101-120000-ab12"
 
@@ -358,3 +359,74 @@ def test_the_window_avoids_a_live_run_and_a_listener() -> None:
     member = settings("a", port_range=PortRange(30090, 30160))
     window = arrange([member], found, RUN).topology.port_window
     assert window.first > 30119
+
+
+def test_a_window_as_if_nothing_were_in_use_shows_who_is_in_the_way() -> None:
+    found = {"a": facts("a", runs="live-on-gpus", listening="own-jupyter")}
+    member = settings("a", port_range=PortRange(30090, 30119))
+    with pytest.raises(PortsTaken):
+        arrange([member], found, RUN)
+    window = arrange([member], found, RUN, in_use=False).topology.port_window
+    assert 30090 <= window.first < window.last <= 30119
+
+
+def test_a_host_without_a_fitting_address_is_named_and_left_out() -> None:
+    members, found = cluster(
+        a=["eth0 10.0.0.1/24 -"], b=["eth0 10.0.0.2/24 -"], c=["eth0 10.0.0.3/24 -"], d=[]
+    )
+    members[1] = settings("b", node_ip="10.0.0.9")
+    members[3] = settings("d", network="10.0.0.0/24")
+    with pytest.raises(NodeError) as failed:
+        choose(members, found)
+    assert failed.value.host == "b"
+    assert {alias: each.ip for alias, each in fitting(members, found).items()} == {
+        "a": "10.0.0.1",
+        "c": "10.0.0.3",
+    }
+
+
+def test_one_address_of_two_hosts_leaves_nobody_out() -> None:
+    members, found = cluster(a=["eth0 10.0.0.1/24 -"], b=["eth0 10.0.0.1/24 -"])
+    members = [settings(each.alias, node_ip="10.0.0.1") for each in members]
+    with pytest.raises(TopologyError, match="a and b have the same node address"):
+        fitting(members, found)
+
+
+# --- without those that cannot take part ---------------------------------------------------------------
+
+
+def test_hosts_that_cannot_take_part_keep_nobody_from_being_planned() -> None:
+    members, found = cluster(
+        **{f"gpu0{number}": [f"eth0 10.0.0.{number}/24 25000"] for number in range(1, 6)}
+    )
+    members[1] = settings("gpu02", node_ip="10.9.9.9")
+    members[2] = settings("gpu03", devices=(0, 9))
+    hung = output("gpus", "hangs")
+    found["gpu04"] = facts("gpu04", network=network("eth0 10.0.0.4/24 25000"), gpus=hung)
+    found["gpu05"] = facts("gpu05", network=network("eth0 10.0.0.5/24 25000"), kernel=Output(1, ""))
+    arranged, unable = arrange_able(members, found, RUN)
+    assert arranged is not None
+    assert arranged == arrange(members[:1], found, RUN)
+    assert {host: (error.message, bool(error.hint)) for host, error in unable.items()} == {
+        "gpu02": (
+            "node_ip=10.9.9.9 is not an address of this host, which has 127.0.0.1/8 (lo), 10.0.0.2/24 (eth0)",
+            True,
+        ),
+        "gpu03": ("devices asks for GPU 9, but the host has GPUs 0,1,2,3,4,5,6,7", True),
+        "gpu04": ("its GPUs could not be listed: nvidia-smi: no answer within 20 s", True),
+        "gpu05": ("kernel settings: exit status 1", True),
+    }
+
+
+def test_without_a_host_that_can_there_is_no_plan() -> None:
+    members, found = cluster(gpu01=["eth0 10.0.0.1/24 25000"])
+    arranged, unable = arrange_able([settings("gpu01", node_ip="10.9.9.9")], found, RUN)
+    assert (arranged, list(unable)) == (None, ["gpu01"])
+    assert arrange_able(members, found, RUN) == (arrange(members, found, RUN), {})
+
+
+def test_hosts_that_do_not_fit_together_are_refused_as_ever() -> None:
+    members, found = cluster(gpu01=["eth0 10.0.0.1/24 25000"], gpu02=["eth0 10.0.0.1/24 25000"])
+    same = [settings(each.alias, node_ip="10.0.0.1") for each in members]
+    with pytest.raises(TopologyError, match="have the same node address"):
+        arrange_able(same, found, RUN)

@@ -110,7 +110,9 @@ def _hint(attempt: Attempt, needed: Needed, who: str) -> str:
     if attempt.result["outcome"] == "stranger":
         return f"give {to.alias} an address of its own, or correct node_ip in the inventory"
     if who.startswith("blocked by"):
-        return "clusterkit preflight --yes opens what a host's own firewall blocks between the nodes"
+        check = "firewall" if who.startswith(f"blocked by {to.alias}:") else "firewall out"
+        host = to.alias if check == "firewall" else source.alias
+        return f"what to do about that rule stands with the check `{check}` of {host}"
     ask = f"ask who runs the network to let {needed} through from {source.ip} to {to.ip}"
     if who:
         return ask

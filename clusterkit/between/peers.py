@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.facts import NOT_FOUND, Facts
@@ -40,19 +40,17 @@ class Peer:
 
 
 def peers(fleet: Fleet, hosts: Sequence[str]) -> tuple[Peer, ...]:
-    """Those of `hosts` that answered, in the order of the inventory.
+    """Those of `hosts` that answered and have an address for it, in the order of the inventory.
 
-    Raises TopologyError where their addresses are not known, ProbeFailed where a fact is missing.
+    Raises TopologyError where nobody can say which address it is, ProbeFailed where a fact is missing.
     """
     members = [each for each in fleet.members.values() if each.alias in fleet.facts]
-    chosen: Mapping[str, tuple[str, str]]
-    if fleet.topology is not None:
-        chosen = {node.alias: (node.node_ip, node.interface) for node in fleet.topology.nodes}
-    else:
-        found = addresses.choose(members, fleet.facts).addresses
-        chosen = {
-            each.alias: (address.ip, address.interface) for each, address in zip(members, found, strict=True)
-        }
+    nodes = fleet.topology.nodes if fleet.topology else ()
+    chosen = {node.alias: (node.node_ip, node.interface) for node in nodes}
+    if len(chosen) < len(members):
+        # A host may not fit into the job for another reason than its address.
+        found = addresses.fitting(members, fleet.facts)
+        chosen = {**{alias: (each.ip, each.interface) for alias, each in found.items()}, **chosen}
     wanted = [each for each in members if each.alias in hosts and each.alias in chosen]
     return tuple(_peer(each, fleet, *chosen[each.alias]) for each in wanted)
 

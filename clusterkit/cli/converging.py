@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from clusterkit import preflight, reset
 from clusterkit.between import groups_of
 from clusterkit.cli.asking import agreed
 from clusterkit.cli.session import Access, members, remotes_of, site_tables
-from clusterkit.errors import ClusterkitError, ExitCode, worst
+from clusterkit.errors import ClusterkitError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory
 from clusterkit.preflight import Reading, Target
 from clusterkit.probes import RUNS
 from clusterkit.proving import Proofs, Result, Wanted, prove
 from clusterkit.remote import Remote
+from clusterkit.report import changes
 from clusterkit.report import preflight as report
-from clusterkit.report import problems
+from clusterkit.report import reset as reset_report
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
-from clusterkit.reset import Undoing
+from clusterkit.reset import Reset
 from clusterkit.steps.applying import Applied
 from clusterkit.steps.engine import Permissions
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How hosts are read and changed: so many at once, `timeout` seconds for reading one, what is allowed."""
+
+    forks: int
+    timeout: float
+    quiet: bool = False
+    permissions: Permissions = field(default_factory=Permissions)
+
+
 @contextmanager
 def converging(
-    inventory: str | None,
-    limit: str | None,
-    access: Access,
-    forks: int,
-    *,
-    quiet: bool = False,
-    permissions: Permissions | None = None,
+    inventory: str | None, limit: str | None, access: Access, manner: Manner
 ) -> Iterator[Converge]:
     """The inventory's hosts, ready to be read and changed, with connections that are closed at the end."""
-    words = Words(quiet=quiet)
+    # Sentences about the way on stderr; what came out, with --json nothing but the document, on stdout.
+    words, results = Words(quiet=manner.quiet), Words(sys.stdout, quiet=manner.quiet)
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
-    target = Target(everybody.settings, hosts, site_tables(), permissions or Permissions())
+    target = Target(everybody.settings, hosts, site_tables(), manner.permissions, manner.timeout)
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
-        yield Converge(everybody.inventory, target, remotes, words, interrupts, forks)
+        yield Converge(everybody.inventory, target, remotes, words, results, interrupts, manner.forks)
 
 
 class Converge:
@@ -56,6 +63,7 @@ class Converge:
         target: Target,
         remotes: Mapping[str, Remote],
         words: Words,
+        results: Words,
         interrupts: Interrupts,
         forks: int,
     ) -> None:
@@ -63,15 +71,17 @@ class Converge:
         self._target = target
         self._remotes = remotes
         self._words = words
+        self._results = results
         self._interrupts = interrupts
         self._forks = forks
+        self._plan_shown = False
 
     def preflight(self, wanted: Wanted, *, yes: bool, diff: bool) -> Result:
         """Read, apply what is pending if that is wanted, prove it."""
         begun = time.monotonic()
         reading = self._read()
         applied: dict[str, Applied] = {}
-        if reading.hosts_with_changes and not wanted.check and self._agreed(yes, self._plan(reading, diff)):
+        if reading.hosts_with_changes and not wanted.check and self._may(yes, self._plan(reading, yes, diff)):
             reading, applied = preflight.apply(
                 self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
             )
@@ -79,6 +89,11 @@ class Converge:
         proofs = self._prove(reading, replace(wanted, check=wanted.check or not is_agreed))
         self._words.clear()
         return Result(reading, applied, proofs, time.monotonic() - begun)
+
+    def show(self, result: Result, details: report.Details) -> None:
+        """The report for people; the commands of a plan that a person has just seen are not shown again."""
+        commands = details.diff and not self._plan_shown
+        report.show(self._results, result, replace(details, commands=commands))
 
     def _prove(self, reading: Reading, wanted: Wanted) -> Proofs:
         return prove(
@@ -92,54 +107,25 @@ class Converge:
             self._doing,
         )
 
-    def reset(self, *, check: bool, yes: bool) -> int:
-        """Take back what preflight left; the exit code."""
+    def reset(self, *, check: bool, yes: bool) -> Reset:
+        """Take back what preflight left, if that is wanted. Raises ClusterkitError while a run is alive."""
         reading = self._read()
         self._words.clear()
         self._refuse_while_running(reading)
         undoing = reset.plan(reading, self._target.hosts)
-        lines = report.undo_lines(undoing)
-        missed = self._not_looked_at(reading, undoing)
-        if not lines:
-            where = " that could be looked at" if missed else ""
-            self._words.insist(f"preflight has left nothing on the hosts{where}")
-            return missed
-        if check:
-            for line in ("would take back:", *lines):
-                self._words.say(line)
-            return missed or ExitCode.PENDING
-        if not self._agreed(yes, ["would take back:" if not yes else "taking back:", *lines]):
-            return missed or ExitCode.PENDING
+        if not undoing.hosts or check:
+            return Reset(undoing)
+        head = "taking back:" if yes else "would take back:"
+        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or self._asks else []):
+            return Reset(undoing)
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
+        after = reset.plan(self._read(), self._target.hosts)
         self._words.clear()
-        return worst([self._told(done, failed), missed])
+        return Reset(undoing, done, failed, after)
 
-    def _not_looked_at(self, reading: Reading, undoing: Undoing) -> int:
-        """Name the hosts, and the steps on hosts, of which it is not known what they have; the exit code."""
-        for error in reading.unreachable.values():
-            problems.show(error, words=self._words)
-        groups: dict[tuple[str, str], list[str]] = {}
-        for host, of_host in undoing.unread.items():
-            for name, why in of_host.items():
-                groups.setdefault((name, why), []).append(host)
-        for (name, why), hosts in groups.items():
-            self._words.insist(f"{fold(hosts)}: {name} could not be looked for: {why}", "red")
-        unreachable = ExitCode.UNREACHABLE if reading.unreachable else ExitCode.OK
-        return worst([unreachable, ExitCode.FAILED if groups else ExitCode.OK])
-
-    def _told(self, done: Mapping[str, Applied], failed: Mapping[str, ClusterkitError]) -> int:
-        again = reset.plan(self._read(), self._target.hosts)
-        self._words.clear()
-        for host in again.hosts:
-            for name in again.lines[host]:
-                why = done[host].words(name) if host in done else ""
-                self._words.insist(f"{host}: {name} {'failed: ' + why if why else 'is still there'}", "red")
-        for error in failed.values():
-            problems.show(error, words=self._words)
-        if again.hosts or failed:
-            return ExitCode.FAILED
-        self._words.insist(f"taken back on {fold(done)}", "green")
-        return ExitCode.OK
+    def show_reset(self, result: Reset) -> None:
+        """The report for people; a plan that a person has just seen is not shown again."""
+        reset_report.show(self._results, result, plan=not self._plan_shown)
 
     def _refuse_while_running(self, reading: Reading) -> None:
         for host, facts in reading.fleet.facts.items():
@@ -153,12 +139,23 @@ class Converge:
     def _read(self) -> Reading:
         return preflight.read(self._target, self._remotes, self._forks, self._interrupts.cancel, self._doing)
 
-    def _plan(self, reading: Reading, diff: bool) -> list[str]:
-        head = "would change:" if diff else "would change (--diff shows the commands):"
-        return [head, *report.plan_lines(reading, diff)]
+    def _plan(self, reading: Reading, yes: bool, diff: bool) -> list[str]:
+        """What is agreed to; without somebody who could, the report has it."""
+        if not (yes or self._asks):
+            return []
+        head = "changing" if yes else "would change"
+        shown = f"{head}:" if diff else f"{head} (--diff shows the commands):"
+        return [shown, *changes.plan_lines(reading.verdicts, commands=diff)]
 
-    def _agreed(self, yes: bool, lines: Sequence[str]) -> bool:
-        return agreed(self._words, self._interrupts, lines, yes=yes)
+    @property
+    def _asks(self) -> bool:
+        """True if there is a person at a terminal to answer."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def _may(self, yes: bool, lines: Sequence[str]) -> bool:
+        """Show what would be done, and have it agreed to; without somebody who could, the report shows it."""
+        self._plan_shown = yes or self._asks
+        return agreed(self._words, self._interrupts, lines if self._plan_shown else (), yes=yes)
 
     def _doing(self, what: str, waiting: Sequence[str]) -> None:
         if waiting:

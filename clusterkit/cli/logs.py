@@ -41,6 +41,15 @@ def logs(
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR."),
     ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            min=1,
+            metavar="SECONDS",
+            help="Leave out a host that sends nothing for so long. With --follow nothing is left out.",
+        ),
+    ] = 60.0,
     as_json: AsJson = False,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
@@ -72,7 +81,9 @@ def logs(
             "no rank is selected",
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
-    reader = reading.Reader(store, record, ranks, inventory, access, as_json=as_json, attempt=attempt)
+    reader = reading.Reader(
+        store, record, ranks, inventory, access, timeout, as_json=as_json, attempt=attempt
+    )
     if output:
         raise typer.Exit(reader.export(output))
     if follow and attempt is None:

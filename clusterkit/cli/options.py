@@ -36,6 +36,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema 1) on s
 Timeout = Annotated[
     float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Limit for one answer of one host.")
 ]
+ReadingTimeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=1,
+        metavar="SECONDS",
+        help="Limit for reading one host. Changes and proofs have limits of their own.",
+    ),
+]
 AskPass = Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask once for the ssh password.")]
 AskBecomePass = Annotated[
     bool, typer.Option("--ask-become-pass", "-K", help="Ask once for the sudo password.")
@@ -53,3 +62,4 @@ Run = Annotated[
 
 FORKS = 64
 TIMEOUT_S = 60.0
+READING_TIMEOUT_S = 90.0

@@ -9,12 +9,14 @@ import typer
 
 from clusterkit.cli.options import (
     FORKS,
+    READING_TIMEOUT_S,
     AsJson,
     AskBecomePass,
     AskPass,
     Forks,
     Inventory,
     Limit,
+    ReadingTimeout,
     StrictHostKeys,
     Verbose,
 )
@@ -42,33 +44,38 @@ def preflight(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
     forks: Forks = FORKS,
+    timeout: ReadingTimeout = READING_TIMEOUT_S,
     as_json: AsJson = False,
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
     strict_host_keys: StrictHostKeys = False,
-    verbose: Verbose = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Show every check of every host, and the traceback of an error."
+        ),
+    ] = False,
 ) -> None:
     """Verify every host, bring it to the state that the inventory declares, and prove it between the hosts.
 
     Shows what it would change and asks; `--yes` applies without asking. Without a terminal and without
     `--yes` it changes nothing, as with `--check`.
     """
-    from clusterkit.cli.converging import converging
+    from clusterkit.cli.converging import Manner, converging
     from clusterkit.cli.session import Access
     from clusterkit.proving import Wanted
     from clusterkit.report import preflight as report
-    from clusterkit.report.terminal import Words
     from clusterkit.steps.engine import Permissions
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
     wanted = Wanted(check=check, all_pairs=all_pairs, bandwidth=bandwidth, smoke=smoke, forks=forks)
-    permissions = Permissions(install=install)
-    with converging(inventory, limit, access, forks, quiet=as_json, permissions=permissions) as converge:
+    how = Manner(forks, timeout, quiet=as_json, permissions=Permissions(install=install))
+    with converging(inventory, limit, access, how) as converge:
         result = converge.preflight(wanted, yes=yes, diff=diff)
     if as_json:
         print(json.dumps(report.document(result, strict), indent=1, default=str))
     else:
-        report.show(Words(), result, diff=diff)
+        converge.show(result, report.Details(diff=diff, everything=verbose))
     raise typer.Exit(int(result.exit_code(strict)))
 
 
@@ -81,6 +88,8 @@ def reset(
         bool, typer.Option("--images", help="Remove the images that preflight pulled, too.")
     ] = False,
     forks: Forks = FORKS,
+    timeout: ReadingTimeout = READING_TIMEOUT_S,
+    as_json: AsJson = False,
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
     strict_host_keys: StrictHostKeys = False,
@@ -90,11 +99,17 @@ def reset(
 
     Shows what it would do and asks; refused while a run is alive on a host.
     """
-    from clusterkit.cli.converging import converging
+    from clusterkit.cli.converging import Manner, converging
     from clusterkit.cli.session import Access
+    from clusterkit.report import reset as report
     from clusterkit.steps.engine import Permissions
 
     access = Access(ask_pass=ask_pass, ask_become_pass=ask_become_pass, strict_host_keys=strict_host_keys)
-    with converging(inventory, limit, access, forks, permissions=Permissions(images=images)) as converge:
-        code = converge.reset(check=check, yes=yes)
-    raise typer.Exit(code)
+    how = Manner(forks, timeout, quiet=as_json, permissions=Permissions(images=images))
+    with converging(inventory, limit, access, how) as converge:
+        result = converge.reset(check=check, yes=yes)
+    if as_json:
+        print(json.dumps(report.document(result), indent=1))
+    else:
+        converge.show_reset(result)
+    raise typer.Exit(int(result.exit_code))

@@ -34,6 +34,7 @@ class Reader:
         ranks: tuple[int, ...],
         inventory: str | None,
         access: Access,
+        timeout: float,
         *,
         as_json: bool = False,
         attempt: int | None = None,
@@ -43,6 +44,7 @@ class Reader:
         self._ranks = ranks
         self._inventory = inventory
         self._access = access
+        self._timeout = timeout
         self._json = as_json
         # None: the newest there is, which a run that we do not follow may have begun without our knowing.
         self._wanted_attempt = attempt
@@ -116,7 +118,14 @@ class Reader:
 
     def _fetch(self, ranks: list[int], remotes: Mapping[str, Remote], interrupts: Interrupts) -> Watch:
         return logs.refresh(
-            self._record, ranks, remotes, self._store, interrupts, self._notices, self._attempt
+            self._record,
+            ranks,
+            remotes,
+            self._store,
+            interrupts,
+            self._notices,
+            self._attempt,
+            self._timeout,
         )
 
     def _check_attempt(self, watch: Watch) -> None:
@@ -137,7 +146,7 @@ class Reader:
 
         self._words.progress("asking the hosts")
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
-            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell)
+            watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell, self._timeout)
         self._words.clear()
         gone = self._unreachable(watch, self._ranks)
         for rank in gone:

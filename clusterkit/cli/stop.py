@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -35,6 +36,12 @@ def stop(
     ] = None,
     as_json: AsJson = False,
     forks: Forks = FORKS,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=1, metavar="SECONDS", help="Limit for one host's answer, beyond the grace."
+        ),
+    ] = 30.0,
     ask_pass: AskPass = False,
     strict_host_keys: StrictHostKeys = False,
     verbose: Verbose = False,
@@ -64,6 +71,7 @@ def stop(
             store,
             grace=record.grace if grace is None else grace,
             forks=forks,
+            timeout=timeout,
             cancel=interrupts.cancel,
             on_done=done,
         )
@@ -71,7 +79,7 @@ def stop(
     if as_json:
         print(json.dumps(report.document(result), indent=1))
     else:
-        report.show(words, result)
+        report.show(Words(sys.stdout), result)
     if not result.failures:
         raise typer.Exit(0 if result.clean else 1)
     failed = FleetError(result.failures, f"stopping run {record.run_id}, which may go on where it failed")

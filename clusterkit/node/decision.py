@@ -271,6 +271,8 @@ class Decider:
             return False
         if self._cause is not None and self._cause["kind"] == "hang" and self._on_hang != "restart":
             return False
+        if self._start_at is None and not self._is_again:
+            return False  # It never ran: whatever was in its way is still there.
         # What not even SIGKILL ended still holds its GPU.
         return not any(view.state and view.state.get("left") for view in views)
 

@@ -13,12 +13,11 @@ from typing import Any, Dict, Optional
 
 from . import attempts, line, processes
 from .files import RunFiles
+from .launcher import sleep_until
 from .plan import Plan, open_run
 
 # Deep recursion in operators takes more than the usual 8 MiB of stack.
 _STACK = 64 << 20
-# The start is announced about half a second before; more than this is a clock gone wrong.
-_LONGEST_LEAD = 5.0
 
 
 def main(run_dir: str) -> int:
@@ -91,9 +90,7 @@ class Inside:
 
     def _launch(self, start: Dict[str, Any]) -> None:
         """node.sh runs, from the moment that was planned."""
-        due = time.monotonic() + min(float(start["start_at"]) - time.time(), _LONGEST_LEAD)
-        while time.monotonic() < due:
-            time.sleep(max(0.0, due - time.monotonic()))
+        sleep_until(float(start["start_at"]))
         os.umask(int(start["umask"]))
         try:
             log = os.open(self._plan.launcher_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -29,6 +29,16 @@ def environment(plan: Plan) -> Dict[str, str]:
     return kept
 
 
+def sleep_until(at: float) -> None:
+    """This host's clock shows `at`; a clock that is set meanwhile does no harm.
+
+    No busy waiting at the end: where nodes share a machine it would delay the other ones.
+    """
+    due = time.monotonic() + min(at - time.time(), _LONGEST_LEAD)
+    while time.monotonic() < due:
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
 class Launcher:
     """`sh node.sh`, or who watches the container in which that runs. All times are this host's clock."""
 
@@ -153,11 +163,7 @@ class Launcher:
         at = self._wait_for_time(go)
         if at is None:
             os._exit(0)
-        # From now on a clock that is set does no harm. No busy waiting at the end: where nodes share a
-        # machine it would delay the other ones.
-        due = time.monotonic() + min(at - time.time(), _LONGEST_LEAD)
-        while time.monotonic() < due:
-            time.sleep(max(0.0, due - time.monotonic()))
+        sleep_until(at)
         os.write(news, b"started %.6f\n" % time.time())
         os.execve("/bin/sh", ["sh", self._files.node_script], environ)
 

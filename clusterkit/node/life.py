@@ -43,6 +43,7 @@ class Life:
         self.launcher = Launcher(plan, files, umask)
         self._ending: Optional[processes.Ending] = None
         self._ranks_done_at: Optional[float] = None
+        self._sigterm_seen_at: Optional[float] = None
         self._hurried = False
         self._removal: Optional[Removal] = None
         self._dumped: Optional[float] = None
@@ -134,7 +135,8 @@ class Life:
         elif self._launcher_was_killed(rank_failure):
             self._fail_by_launcher(rank_failure)
         elif rank_failure:
-            self.fail(**rank_failure)
+            if not self._launcher_may_be_dying(rank_failure, now):
+                self.fail(**rank_failure)
         elif self.launcher.ended_at is not None:
             if self.launcher.exit == 0 and self.ranks.all_ended:
                 self._end(processes.STRAGGLER_GRACE, now)
@@ -148,8 +150,15 @@ class Life:
             return False
         if rank_failure is None:
             return True
-        by_sigterm = rank_failure["signal"] == _SIGTERM or rank_failure["exit_code"] == 128 + _SIGTERM
-        return bool(by_sigterm and rank_failure["at"] > self.launcher.ended_at - _TOGETHER)
+        return _by_sigterm(rank_failure) and bool(rank_failure["at"] > self.launcher.ended_at - _TOGETHER)
+
+    def _launcher_may_be_dying(self, rank_failure: Dict[str, Any], now: float) -> bool:
+        """Its death reaches the ranks (SIGTERM) a moment before it reaches us."""
+        if not self.launcher.is_running or not _by_sigterm(rank_failure):
+            return False
+        if self._sigterm_seen_at is None:
+            self._sigterm_seen_at = now
+        return now - self._sigterm_seen_at < _TOGETHER
 
     def _fail_by_launcher(self, rank_failure: Optional[Dict[str, Any]]) -> None:
         code = self.launcher.exit
@@ -205,3 +214,7 @@ class Life:
                 remove(self._files.secrets)
             self.ended_at = time.time()
             self.state = "ended"
+
+
+def _by_sigterm(rank_failure: Dict[str, Any]) -> bool:
+    return bool(rank_failure["signal"] == _SIGTERM or rank_failure["exit_code"] == 128 + _SIGTERM)

@@ -145,11 +145,19 @@ def _is_follower(failed: Failed, found: Sequence[Failed], stopped_at: float) -> 
     others = [other for other in found if other is not failed]
     if failed.signum in (_SIGTERM, _SIGKILL) and failed.at > stopped_at:
         return True
-    if failed.signum == _SIGTERM and any(other.at <= failed.at for other in others):
+    if failed.signum == _SIGTERM and any(
+        other.at <= failed.at or _launchers_death(other, failed) for other in others
+    ):
         return True
     if failed.signum == _SIGKILL and any(_same_node(other, failed, _LAUNCHER_GRACE) for other in others):
         return True
     return failed.lost_a_peer and any(_explains(other, failed, stopped_at) for other in others)
+
+
+def _launchers_death(other: Failed, failed: Failed) -> bool:
+    """The launcher of that node was killed: its ranks get SIGTERM a moment before its end is noticed."""
+    killed = other.cause["kind"] == "launcher" and other.signum is not None
+    return killed and _same_node(other, failed, -_TOGETHER)
 
 
 def _same_node(other: Failed, failed: Failed, earlier_by: float) -> bool:

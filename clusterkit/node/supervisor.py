@@ -142,15 +142,17 @@ class Supervisor:
         self._publish(now)
 
     def _listen(self) -> None:
-        """Serve every socket until the next turn is due."""
+        """Serve every socket until the next turn is due; what has come by then is heard, then judged."""
         due = self._turned_at + _TICK
         while True:
-            ready = self._selector.select(max(0.0, due - time.monotonic()))
+            left = due - time.monotonic()
+            # A process that was paused in here finds its time over, and the words of others waiting.
+            ready = self._selector.select(max(0.0, left))
             for key, events in ready:
                 key.data(events)
             if ready:
                 due = min(due, self._turned_at + _TOGETHER)
-            if time.monotonic() >= due:
+            if left <= 0:
                 return
 
     # Commands and signals.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 
-from clusterkit.errors import TopologyError
+from clusterkit.errors import HostError, NodeError, TopologyError
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import Settings
 from clusterkit.probes import NETWORK
@@ -41,6 +41,27 @@ def choose(members: Sequence[Settings], facts: Mapping[str, Facts]) -> Chosen:
     return Chosen(tuple(chosen[settings.alias] for settings in members), notes)
 
 
+def fitting(members: Sequence[Settings], facts: Mapping[str, Facts]) -> dict[str, Address]:
+    """As `choose`, without the hosts that have no address that fits; {} if none has.
+
+    Raises TopologyError where several networks would do, or several hosts have one address.
+    """
+    left = list(members)
+    while left:
+        try:
+            found = choose(left, facts).addresses
+        except (NodeError, HostError) as error:
+            left = [each for each in left if each.alias != error.host]
+        else:
+            return {each.alias: address for each, address in zip(left, found, strict=True)}
+    return {}
+
+
+def declared(settings: Settings, network: NetworkFacts) -> Address | None:
+    """The address that the inventory's own word leads to, None without such a word. Raises NodeError."""
+    return _declared(settings, network) if _has_word(settings) else None
+
+
 # --- what the inventory says -----------------------------------------------------------------------
 
 
@@ -60,13 +81,15 @@ def _by_ip(alias: str, ip: str, network: NetworkFacts) -> Address:
     try:
         IPv4Address(ip)
     except AddressValueError:
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: node_ip={ip} is not an IPv4 address",
             "Paddle's launcher takes IPv4 addresses only: write the address, not a name",
         ) from None
     owner = network.owner(ip)
     if owner is None:
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: node_ip={ip} is not an address of this host, which has {listed(network.addresses)}",
             f"correct node_ip of {alias} in the inventory",
         )
@@ -77,8 +100,8 @@ def _by_network(alias: str, cidr: str, network: NetworkFacts) -> Address:
     try:
         wanted = IPv4Network(cidr, strict=False)
     except (AddressValueError, NetmaskValueError, ValueError):
-        raise TopologyError(
-            f"{alias}: network={cidr} is not an IPv4 network", "write it as 10.0.0.0/24"
+        raise NodeError(
+            alias, f"{alias}: network={cidr} is not an IPv4 network", "write it as 10.0.0.0/24"
         ) from None
     fitting = [address for address in network.addresses if IPv4Address(address.ip) in wanted]
     return _the_one(alias, f"network={cidr}", fitting, network)
@@ -95,11 +118,13 @@ def _the_one(alias: str, word: str, fitting: Sequence[Address], network: Network
     if len(primary) == 1:
         return primary[0]
     if not primary:
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: {word} fits no address of this host, which has {listed(network.addresses)}",
             f"correct it in the inventory, or write node_ip for {alias}",
         )
-    raise TopologyError(
+    raise NodeError(
+        alias,
         f"{alias}: {word} fits several addresses: {listed(primary)}",
         f"write node_ip for {alias} in the inventory",
     )
@@ -224,7 +249,7 @@ def _best(
 def _alone(alias: str, candidates: Sequence[Address], networks: Mapping[str, NetworkFacts]) -> _Found:
     """One node has nobody to talk to: any address does, a real interface first."""
     if not candidates:
-        raise TopologyError(*_no_address(alias, networks[alias]))
+        raise NodeError(alias, *_no_address(alias, networks[alias]))
     real = [a for a in candidates if not _interface(networks[alias], a).virtual]
     return {alias: (real or list(candidates))[0]}, ()
 
@@ -240,7 +265,7 @@ def _only_ones(
         alias = settings.alias
         real = [a for a in candidates[alias] if not _interface(networks[alias], a).virtual]
         if not candidates[alias]:
-            raise TopologyError(*_no_address(alias, networks[alias]))
+            raise NodeError(alias, *_no_address(alias, networks[alias]))
         if len(real) != 1:
             raise TopologyError(
                 _nothing_shared(candidates), "write node_ip for each host, or network=10.0.0.0/16"
@@ -272,7 +297,8 @@ def _refuse_loopback(members: Sequence[Settings], chosen: Mapping[str, Address])
     remote = [settings.alias for settings in members if settings.connection != "local"]
     for settings in members:
         if remote and chosen[settings.alias].loopback:
-            raise TopologyError(
+            raise NodeError(
+                settings.alias,
                 f"{settings.alias}: {chosen[settings.alias].ip} is loopback, which {remote[0]} cannot reach",
                 "loopback needs every node to be ansible_connection=local: write a network address",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clusterkit.errors import TopologyError
+from clusterkit.errors import NodeError, TopologyError
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import Settings
 from clusterkit.probes import CONTAINER, GPUS, HOST, INSIDE, PYTHON
@@ -31,7 +31,7 @@ def choose(settings: Settings, facts: Facts, nproc: int | None, devices: tuple[i
     # A list on the command line says how many ranks there are, whatever the inventory counts.
     count = nproc if nproc is not None or devices is not None else settings.nproc_per_node
     if count is not None and count < 1:
-        raise TopologyError(f"{alias}: nproc_per_node={count} starts nothing", "write 1 or more")
+        raise NodeError(alias, f"{alias}: nproc_per_node={count} starts nothing", "write 1 or more")
     if listed is None and count is not None and _without_gpus(facts):
         return Share(count, None, _idle_gpus(alias, facts))
     return _on_gpus(alias, facts, listed, count, nproc is not None)
@@ -42,7 +42,8 @@ def _on_gpus(
 ) -> Share:
     found = _found(alias, facts)
     if not found and listed is None:
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias} has no GPU (there is no nvidia-smi) and nproc_per_node is not set",
             "write nproc_per_node=2 in the inventory, or --nproc-per-node 2, to train on its CPU",
         )
@@ -50,13 +51,16 @@ def _on_gpus(
     if count is None or count == len(chosen):
         return Share(len(chosen), chosen)
     if count > len(chosen):
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: nproc_per_node={count}, but it has only {_counted(chosen)} to use",
             "each rank needs a GPU of its own: lower nproc_per_node, or list more devices",
         )
     if listed is not None and not count_wins:
-        raise TopologyError(
-            f"{alias}: devices lists {_counted(chosen)}, but nproc_per_node={count}", "write one of the two"
+        raise NodeError(
+            alias,
+            f"{alias}: devices lists {_counted(chosen)}, but nproc_per_node={count}",
+            "write one of the two",
         )
     return Share(count, chosen[:count])
 
@@ -64,7 +68,8 @@ def _on_gpus(
 def _found(alias: str, facts: Facts) -> tuple[int, ...]:
     failed = facts.failure(GPUS)
     if failed:
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: its GPUs could not be listed: {failed.message}",
             f"run nvidia-smi on {alias}; after a driver update the machine needs a reboot",
         )
@@ -95,14 +100,15 @@ def _idle_gpus(alias: str, facts: Facts) -> str:
 
 def _checked(alias: str, listed: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...]:
     if not listed:
-        raise TopologyError(f"{alias}: devices is an empty list", "write devices=all, or 0,1,2,3")
+        raise NodeError(alias, f"{alias}: devices is an empty list", "write devices=all, or 0,1,2,3")
     twice = sorted({device for device in listed if listed.count(device) > 1})
     if twice:
-        raise TopologyError(f"{alias}: devices lists {twice[0]} twice", "each rank needs a GPU of its own")
+        raise NodeError(alias, f"{alias}: devices lists {twice[0]} twice", "each rank needs a GPU of its own")
     missing = [device for device in listed if device not in found]
     if missing:
         there = f"GPUs {','.join(map(str, found))}" if found else "no GPU (there is no nvidia-smi)"
-        raise TopologyError(
+        raise NodeError(
+            alias,
             f"{alias}: devices asks for GPU {','.join(map(str, missing))}, but the host has {there}",
             "correct devices, or write nproc_per_node to train on the CPU"
             if not found

@@ -253,17 +253,68 @@ def _node_plan(
         environment,
         set=MappingProxyType(dict(sorted({**environment.set, **dialect.variables(call)}.items()))),
     )
-    values = {
+    values = _values(run_id, topology, seat, (run, workdir, logs), environment, words, command)
+    where = Directories(
+        run=run,
+        records=posixpath.dirname(logs),
+        work=workdir,
+        home=places.home_dir(remote_dir, node.alias, home.path),
+        checkpoints=environment.set.get("CLUSTERKIT_CHECKPOINT_DIR", workdir),
+    )
+    grace = request.timeouts.grace
+    container = containers.make(settings, node, ground, run_id, where, grace) if ground else None
+    keep = containers.client_environment() if container else environment.keep
+    description = {
+        **_description(run_id, topology, node, workdir, logs, dialect, keep, request.timeouts),
+        **request.attempts.as_json(),
+        "hold": {"owner": request.owner, "devices": None if node.devices is None else list(node.devices)},
+        **({"container": container.description()} if container else {}),
+    }
+    files = {
+        **(_container_files(container, values, request) if container else {}),
+        "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
+        "node.sh": render(TEMPLATE, values, request.template),
+    }
+    return NodePlan(
+        node=node,
+        run_dir=run,
+        workdir=workdir,
+        log_dir=logs,
+        paddle_version=version,
+        dialect=dialect,
+        environment=environment,
+        command=command,
+        job_id=run_id,
+        files=MappingProxyType(files),
+        container=container,
+    )
+
+
+def _values(
+    run_id: str,
+    topology: Topology,
+    seat: Node,
+    directories: tuple[str, str, str],
+    environment: Environment,
+    words: tuple[str, ...],
+    command: tuple[str, ...],
+) -> dict[str, object]:
+    """What a template of node.sh may use (docs/launchers.md); `seat` is the node as its launcher sees it.
+
+    `directories` are those of the run, of the work and of the logs.
+    """
+    run, workdir, logs = directories
+    return {
         "run_id": run_id,
-        "alias": node.alias,
+        "alias": seat.alias,
         "workdir": workdir,
         "log_dir": logs,
         "environment": list(environment.set.items()),
-        "node_rank": node.node_rank,
+        "node_rank": seat.node_rank,
         "node_count": len(topology.nodes),
-        "node_ip": node.node_ip,
-        "ranks": node.ranks,
-        "processes": len(node.ranks),
+        "node_ip": seat.node_ip,
+        "ranks": seat.ranks,
+        "processes": len(seat.ranks),
         "world_size": topology.world_size,
         "devices": seat.devices,
         "python": seat.python,
@@ -274,42 +325,6 @@ def _node_plan(
         # What follows from PaddlePaddle is there where PaddlePaddle is.
         **({"command": command} if command else {}),
     }
-    where = Directories(
-        run=run,
-        records=posixpath.dirname(logs),
-        work=workdir,
-        home=places.home_dir(remote_dir, node.alias, home.path),
-        checkpoints=environment.set.get("CLUSTERKIT_CHECKPOINT_DIR", workdir),
-    )
-    grace = request.timeouts.grace
-    container = containers.make(settings, node, ground, run_id, where, grace) if ground else None
-    devices = None if node.devices is None else list(node.devices)
-    description = {
-        **_description(run_id, topology, node, workdir, logs, dialect, environment, request.timeouts),
-        **request.attempts.as_json(),
-        "hold": {"owner": request.owner, "devices": devices},
-        **({"container": container.description()} if container else {}),
-    }
-    if container:
-        description["keep_environment"] = list(containers.client_environment())
-    files = {
-        **(_container_files(container, values, request) if container else {}),
-        "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
-        "node.sh": render(TEMPLATE, values, request.template),
-    }
-    return NodePlan(
-        node,
-        run,
-        workdir,
-        logs,
-        version,
-        dialect,
-        environment,
-        command,
-        run_id,
-        MappingProxyType(files),
-        container,
-    )
 
 
 def _container_files(container: Container, values: Mapping[str, object], request: Request) -> dict[str, str]:
@@ -376,7 +391,7 @@ def _description(
     workdir: str,
     logs: str,
     dialect: Dialect,
-    environment: Environment,
+    keep: Sequence[str],
     timeouts: Timeouts,
 ) -> dict[str, object]:
     """plan.json, schema 1 (docs/architecture.md)."""
@@ -402,7 +417,7 @@ def _description(
         "rank_log": dialect.worker_log.replace("{job}", run_id),
         "workdir": workdir,
         "log_dir": logs,
-        "keep_environment": list(environment.keep),
+        "keep_environment": list(keep),
         "timeouts": {
             "gate": timeouts.gate,
             "join": timeouts.join,

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clusterkit.errors import TopologyError
+from clusterkit.errors import PortsTaken, TopologyError
 from clusterkit.inventory.model import PortRange
 
 # What a launcher draws: a store port, a port of its own, one a rank, and some that it may find taken.
@@ -57,7 +57,7 @@ class PortPlan:
 def plan(hosts: Sequence[HostPorts], run_id: str) -> PortPlan:
     """Ports for a run on these nodes: the same for the same run id and facts, elsewhere for another run id.
 
-    Raises TopologyError if no window of the size that is needed is free on every host.
+    Raises PortsTaken if no window of the size that is needed is free on every host.
     """
     share = OWN_PORTS + SPARE_PORTS + max(host.local_ranks for host in hosts)
     slots = _slots(hosts)
@@ -72,7 +72,7 @@ def plan(hosts: Sequence[HostPorts], run_id: str) -> PortPlan:
             )
             window = PortRange(first, first + size - 1)
             return PortPlan(window, first, first + 1, tuple(shares), (note.format(window),) if note else ())
-    raise TopologyError(*_nothing_free(hosts, within, size, blocked))
+    raise PortsTaken(*_nothing_free(hosts, within, size, blocked))
 
 
 def _slots(hosts: Sequence[HostPorts]) -> list[int]:

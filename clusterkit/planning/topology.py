@@ -1,6 +1,6 @@
 """Hosts and their facts become nodes: who has which node rank, address, devices and global ranks.
 
-    arrange   assign + ports.plan → Topology
+    arrange   assign + ports.plan → Topology; arrange_able without the hosts that cannot take part
     assign    addresses.choose (which address the others use) and devices.choose (which GPUs, how many ranks)
 
 Everything here is pure. What was decided without being asked comes back as notes, for a person to read.
@@ -9,8 +9,9 @@ Everything here is pure. What was decided without being asked comes back as note
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from clusterkit.errors import HostError, NodeError
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.planning import addresses, ports
@@ -100,19 +101,46 @@ def arrange(
     nproc_per_node: int | None = None,
     devices: tuple[int, ...] | None = None,
     roles: Mapping[str, Role] | None = None,
+    in_use: bool = True,
 ) -> Arrangement:
     """Nodes and ports of the run `run_id`; `nproc_per_node` and `devices` are the command line's and win.
 
-    Raises TopologyError where the inventory and the hosts do not make up a job, ProbeFailed where a fact that
-    this needs is missing.
+    Without `in_use` the ports are those of a run whose hosts use none: what is in the way can then be told.
+    Raises TopologyError where the inventory and the hosts do not make up a job (NodeError where one host does
+    not fit in, PortsTaken where no ports are left), ProbeFailed where a fact that this needs is missing.
     """
     assigned = assign(members, facts, nproc_per_node=nproc_per_node, devices=devices, roles=roles)
     wanted = [_host_ports(s, facts[s.alias], node) for s, node in zip(members, assigned.nodes, strict=True)]
+    if not in_use:
+        wanted = [replace(each, used={}, windows={}) for each in wanted]
     planned = ports.plan(wanted, run_id)
     topology = Topology(
         assigned.nodes, planned.window, planned.channel_port, planned.master_port, planned.launcher_ports
     )
     return Arrangement(topology, assigned.notes + planned.notes)
+
+
+def arrange_able(
+    members: Sequence[Settings], facts: Mapping[str, Facts], run_id: str, *, in_use: bool = True
+) -> tuple[Arrangement | None, dict[str, HostError]]:
+    """The run of those members that could take part in one, None without any; and why the others could not.
+
+    Raises TopologyError where those that could do not make up a job together.
+    """
+    able = list(members)
+    unable: dict[str, HostError] = {}
+    while able:
+        try:
+            return arrange(able, facts, run_id, in_use=in_use), unable
+        except (NodeError, HostError) as error:
+            unable[error.host] = _about(error)
+            able = [settings for settings in able if settings.alias != error.host]
+    return None, unable
+
+
+def _about(error: NodeError | HostError) -> HostError:
+    hint = error.hint or f"look at {error.host} by hand, then try again"
+    return HostError(error.host, error.message.removeprefix(f"{error.host}: "), hint)
 
 
 def assign(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, named
+from clusterkit.errors import ClusterkitError, FleetError, HostError, Interrupted, apart, named
 from clusterkit.report.folding import fold
 from clusterkit.report.terminal import Words
 
@@ -65,22 +65,25 @@ def show_hosts(words: Words, error: FleetError) -> None:
 
 
 def folded(error: FleetError) -> list[tuple[str, str]]:
-    """Each different message once, with its hosts in front, and its hint.
+    """Each different message once, with its hosts in front, and its hint."""
+    return [(f"{place}: {message}", hint) for place, message, hint in parts(error)]
+
+
+def parts(error: FleetError) -> list[tuple[str, str, str]]:
+    """The hosts, the message and the hint of each different message.
 
     Messages of remote/ begin with `HOST (ADDRESS): `. One host keeps its address, several share a line.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     places: dict[str, str] = {}
     for host, each in error.failures.items():
-        begin = re.match(rf"{re.escape(host)}( \([^()]*\))?: ", each.message)
-        places[host] = begin.group(0)[:-2] if begin else host
-        message = each.message[begin.end() :] if begin else each.message
+        places[host], message = apart(host, each.message)
         whole = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
         groups.setdefault((whole.sub(_HOST, message), whole.sub(_HOST, each.hint)), []).append(host)
     result = []
     for (message, hint), hosts in groups.items():
         place, name = (places[hosts[0]], hosts[0]) if len(hosts) == 1 else (fold(hosts), "HOST")
-        result.append((f"{place}: {message.replace(_HOST, name)}", hint.replace(_HOST, name)))
+        result.append((place, message.replace(_HOST, name), hint.replace(_HOST, name)))
     return result
 
 

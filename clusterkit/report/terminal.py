@@ -46,7 +46,10 @@ def rank_colour(rank: int) -> str:
 
 
 class Words:
-    """Sentences on stderr, and what is going on now with the seconds that it has taken so far."""
+    """Sentences on stderr, and what is going on now with the seconds that it has taken so far.
+
+    A command whose product is sentences (preflight, reset, stop) has another one for stdout.
+    """
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self.stream = stream or sys.stderr
@@ -101,8 +104,11 @@ class Words:
             self._shown = False
 
     def _print(self, text: str) -> None:
+        encoding = self.stream.encoding or "utf-8"
         try:
-            print(text, end="", file=self.stream, flush=True)
+            # A stream may lack a character that a sentence has.
+            shown = text.encode(encoding, "replace").decode(encoding)
+            print(shown, end="", file=self.stream, flush=True)
         except OSError as error:
             # What goes on is more than our words about it: a job does not end because its terminal did.
             if not _is_gone(error):

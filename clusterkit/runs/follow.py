@@ -85,13 +85,20 @@ class _Host:
     """One host's side of following: its thread, its present connection, and the next byte of each file."""
 
     def __init__(
-        self, node: NodeRecord, remote: Remote, verb: str, follow: dict[str, Any], wait: bool
+        self,
+        node: NodeRecord,
+        remote: Remote,
+        verb: str,
+        follow: dict[str, Any],
+        wait: bool,
+        silence: float,
     ) -> None:
         self.node = node
         self.remote = remote
         self.verb = verb
         self.follow = follow
         self.wait = wait
+        self.silence = silence
         self.stream: Stream | None = None
         self.lock = threading.Lock()
         self.pending: list[bytes] = []
@@ -104,7 +111,7 @@ class _Host:
             stream.send(json.dumps(request).encode() + b"\n" + b"".join(self.pending))
             self.pending.clear()
             self.stream = stream
-        return FrameReader(stream, SILENCE_S)
+        return FrameReader(stream, self.silence)
 
     def command(self, line: bytes, keep: bool) -> bool:
         """Send a command now; if there is no connection and `keep`, at the next one. True if it was sent."""
@@ -135,7 +142,8 @@ class Following:
     """Frames of many hosts in one stream. Use as a context manager: leaving it closes every connection.
 
     `follow` says which logs, for each host: `{"3": {"offset": 0}, "launcher": {"offset": 0}}`. `wait=False`
-    sends what is there now and ends. A lost connection is made anew until `close`, as long as `wait` is true.
+    sends what is there now and ends. A lost connection is made anew until `close`, as long as `wait` is true;
+    one that is silent for `silence` seconds counts as lost.
     """
 
     def __init__(
@@ -146,10 +154,11 @@ class Following:
         *,
         start: bool = False,
         wait: bool = True,
+        silence: float = SILENCE_S,
     ) -> None:
         verb = "start" if start else "attach"
         self._hosts = {
-            node.host: _Host(node, remotes[node.host], verb, dict(follow.get(node.host, {})), wait)
+            node.host: _Host(node, remotes[node.host], verb, dict(follow.get(node.host, {})), wait, silence)
             for node in nodes
         }
         self._frames: queue.Queue[Frame] = queue.Queue(_QUEUE_FRAMES)

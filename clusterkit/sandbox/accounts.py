@@ -12,6 +12,8 @@ from clusterkit.sandbox.spec import User
 
 # `*`, not `!`: sshd without PAM takes `!` for a locked account and refuses its key.
 NO_PASSWORD = "*"
+# Bytes of crypt_r's `struct crypt_data`: glibc's own was the largest with 131,232.
+_CRYPT_DATA = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ def hashed(password: str) -> str:
         raise ClusterkitError(
             "libcrypt is not installed, which makes password hashes", "on Debian: apt-get install libcrypt1"
         )
-    crypt = ctypes.CDLL(library).crypt
+    # crypt_r: hosts are made in threads, and crypt() keeps its answer in one place for all of them.
+    crypt = ctypes.CDLL(library).crypt_r
+    crypt.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
     crypt.restype = ctypes.c_char_p
-    found = crypt(password.encode(), f"$6${secrets.token_hex(8)}$".encode())
+    work = ctypes.create_string_buffer(_CRYPT_DATA)
+    found = crypt(password.encode(), f"$6${secrets.token_hex(8)}$".encode(), work)
     return str(found.decode())

@@ -228,6 +228,8 @@ class Step:
     probes: tuple[Probe[Any], ...] = ()
     unknown: Status = "unknown"
     pace: Pace | None = None
+    # Whether the report says why the step was skipped: where a person wonders why nothing was changed.
+    tells_why: bool = False
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Why the step does not apply to this host; "" if it does."""
@@ -268,7 +270,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one step stands on one host; `fix` are the shell lines that would close the gap."""
+    """How one step stands on one host; `fix` are the shell lines that would close the gap.
+
+    `told`: that it was skipped, and why, is worth a line to people.
+    """
 
     host: str
     name: str
@@ -279,6 +284,12 @@ class Verdict:
     message: str = ""
     hint: str = ""
     fix: tuple[str, ...] = ()
+    told: bool = False
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """`KEY: ACTUAL → DESIRED` for each key that differs, in words."""
+        return _differences(self.changed_keys, self.actual, self.desired)
 
     def as_json(self) -> dict[str, Any]:
         """An entry of `hosts.ALIAS.checks`, as design.md's JSON has it."""
@@ -298,7 +309,7 @@ def judge(step: Step, host: str, fleet: Fleet) -> Verdict:
     try:
         reason = step.skip(host, fleet)
         if reason:
-            return Verdict(host, step.name, "skipped", message=reason)
+            return Verdict(host, step.name, "skipped", message=reason, told=step.tells_why)
         desired, actual = step.desired(host, fleet), step.actual(host, fleet)
     except ProbeFailed as error:
         return Verdict(host, step.name, step.unknown, message=error.message, hint=error.hint or _look(error))
@@ -368,7 +379,7 @@ def _settled(before: Verdict | None, after: Verdict) -> Verdict:
         return after
     if after.status == "ok":
         keys = before.changed_keys
-        parts = [f"{key}: {in_words(before.actual[key])} → {in_words(after.actual.get(key))}" for key in keys]
+        parts = _differences(keys, before.actual, after.actual)
         return replace(after, status="changed", changed_keys=keys, message="; ".join(parts))
     return replace(after, status="failed") if after.status == "pending" else after
 
@@ -390,6 +401,17 @@ def _satisfied(desired: Any, actual: Any) -> bool:
 
 def _shown(state: State) -> dict[str, Any]:
     return {key: str(value) if hasattr(value, "met_by") else _plain(value) for key, value in state.items()}
+
+
+def _differences(keys: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        f"{key_in_words(key)}: {in_words(before.get(key))} → {in_words(after.get(key))}" for key in keys
+    )
+
+
+def key_in_words(key: str) -> str:
+    """A key of a verdict as a person reads it; one that is a path or a program stays as it is."""
+    return key.replace("_", " ") if key.isidentifier() else key
 
 
 def in_words(value: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clusterkit.facts import Facts
 from clusterkit.planning import dialects
-from clusterkit.probes import NAME, NETWORK, PYTHON
+from clusterkit.planning.devices import paddle_on
+from clusterkit.probes import CONTAINER, INSIDE, NAME, NETWORK, PYTHON
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step
 
 
@@ -18,7 +19,7 @@ class HostName(Step):
 
     name = "host name"
     tags = frozenset({LAUNCH})
-    probes = (NAME, NETWORK, PYTHON)
+    probes = (NAME, NETWORK, PYTHON, CONTAINER, INSIDE)
     # A name server that is silent need not keep a job from starting.
     unknown: Status = "warning"
 
@@ -82,8 +83,8 @@ def _has_servers(change: Change) -> bool:
 
 def _needs_the_name(facts: Facts) -> bool:
     """The launcher takes its own address from the name, and no option for it."""
-    python = facts.get(PYTHON)
-    return bool(python and python.paddle and dialects.takes_address_from_name(python.paddle.version))
+    paddle = paddle_on(facts)
+    return bool(paddle and dialects.takes_address_from_name(paddle.version))
 
 
 def _whose(ip: str, host: str, fleet: Fleet) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from clusterkit.planning.addresses import listed
+from ipaddress import AddressValueError, IPv4Address
+
+from clusterkit.errors import NodeError
+from clusterkit.planning.addresses import declared, listed
 from clusterkit.probes import NETWORK, PYTHON
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Recorded, State, Step
 
@@ -15,14 +18,13 @@ class NodeAddress(Step):
     probes = (NETWORK, PYTHON)
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """Without a planned run there is no node address yet."""
-        return "" if fleet.node(host) else "no run is planned"
+        """Without a planned run there is only what the inventory says."""
+        return "" if _wanted(host, fleet) else "no run is planned"
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """The planned address, without an error when it is bound, on an interface that is up."""
-        node = fleet.node(host)
         return {
-            "node_ip": node.node_ip if node else None,
+            "node_ip": _wanted(host, fleet),
             "bind_error": "",
             "up": True,
             "interface": Recorded(),
@@ -31,9 +33,8 @@ class NodeAddress(Step):
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """Whether the host has it, and what binding it said (nothing where no program could try)."""
-        node, facts = fleet.node(host), fleet.facts[host]
-        ip = node.node_ip if node else ""
-        python, owner = facts.get(PYTHON), facts[NETWORK].owner(ip)
+        ip, facts = _wanted(host, fleet), fleet.facts[host]
+        python, owner = facts.get(PYTHON), facts[NETWORK].owner(ip) if _is_address(ip) else None
         interface = facts[NETWORK].interfaces.get(owner.interface) if owner else None
         return {
             "node_ip": ip if owner else None,
@@ -59,3 +60,25 @@ class NodeAddress(Step):
                 f"as root: ip link set {change.actual['interface']} up; if it stays down, look at its cable"
             )
         return f"correct node_ip, network or interface of {change.host} in the inventory"
+
+
+def _wanted(host: str, fleet: Fleet) -> str:
+    """The planned address; for a host that did not fit into the plan what the inventory says; "" without."""
+    node = fleet.node(host)
+    if node:
+        return node.node_ip
+    settings = fleet.members[host]
+    try:
+        found = declared(settings, fleet.facts[host][NETWORK])
+    except NodeError:
+        named = f"network={settings.network}" if settings.network else f"interface={settings.interface}"
+        return settings.node_ip or named
+    return found.ip if found else ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except AddressValueError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from clusterkit.steps.engine import (
     State,
     Step,
     VersionAtLeast,
+    judge,
 )
 
 OLDEST_PYTHON = "3.6"
@@ -113,8 +114,11 @@ class SamePaddle(_OnBareHost):
     name = "same paddle"
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """Where there is none, `paddle` tells."""
-        return super().skip(host, fleet) or ("" if fleet.facts[host][PYTHON].paddle else "no Paddle")
+        """Where there is none, or one that cannot be used, `paddle` tells."""
+        reason = super().skip(host, fleet)
+        if reason or not fleet.facts[host][PYTHON].paddle:
+            return reason or "no Paddle"
+        return "" if judge(PaddleInstalled(), host, fleet).status == "ok" else "a Paddle that cannot be used"
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """What most nodes have."""

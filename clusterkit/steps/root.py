@@ -24,7 +24,7 @@ class Sudo(Step):
         return {"root": True}
 
     def actual(self, host: str, fleet: Fleet) -> State:
-        """What `sudo -n` gave."""
+        """What `sudo -n` gave, and then sudo with the password that is known."""
         return {"root": fleet.facts[host].failure(ROOT) is None}
 
     def severity(self, change: Change) -> Severity:
@@ -32,8 +32,13 @@ class Sudo(Step):
         return "manual"
 
     def explain(self, change: Change) -> str:
+        refusal = change.facts.failure(ROOT)
+        if refusal and refusal.hint:
+            return refusal.message.removeprefix(f"{ROOT.about}: ")
         return f"sudo does not let {change.facts[HOST].user} become root without a password"
 
     def hint(self, change: Change) -> str:
-        user = change.facts[HOST].user
+        refusal, user = change.facts.failure(ROOT), change.facts[HOST].user
+        if refusal and refusal.hint:
+            return refusal.hint
         return f"use --ask-become-pass, or let `{user} ALL=(ALL) NOPASSWD: ALL` into /etc/sudoers.d/"

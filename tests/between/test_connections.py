@@ -113,8 +113,10 @@ def test_the_host_and_the_rule_that_block_are_named() -> None:
 
     (found,) = judged(tried(1, 2, master=SILENT, low=SILENT), blame)
     assert found.detail.endswith("; blocked by gpu02: nft chain inet filter input, policy drop")
-    assert found.hint.startswith("clusterkit preflight --yes")
+    assert found.hint == "what to do about that rule stands with the check `firewall` of gpu02"
     assert asked[0] == Blocked("gpu01", "10.0.0.1", "gpu02", "10.0.0.2", 30100)
+    (found,) = judged(tried(1, 2, master=SILENT), lambda blocked: "gpu01: nft ip daddr 10.0.0.2 drop")
+    assert found.hint == "what to do about that rule stands with the check `firewall out` of gpu01"
 
 
 def test_no_rule_of_either_host_means_something_between_them() -> None:

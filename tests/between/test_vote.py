@@ -33,7 +33,7 @@ def gpus(number: int, *, model: str = H100, driver: str = "550.90.07", count: in
 def python(version: str = "2.6.2", cuda: str = "11.8", nccl: str = "2.18.5", micro: int = 2) -> Output:
     paddle = {"distribution": "paddlepaddle-gpu", "version": version, "cuda": cuda, "nccl": nccl}
     answer = {"version": [3, 11, micro], "paddle": paddle, "libgomp": True, "binds": {}}
-    return Output(0, f"/usr/bin/python3\n{json.dumps(answer)}\n")
+    return Output(0, f"/usr/bin/python3\n{answer!r}\n")
 
 
 def host(number: int, kernel: str = "6.1.0-26-amd64") -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -173,3 +174,20 @@ def test_device_lists() -> None:
     assert device_list("all") is None
     with pytest.raises(InputError, match="not a list of device numbers"):
         device_list("0,a")
+
+
+@pytest.mark.parametrize(
+    ("command", "lacks"),
+    [
+        *((name, ()) for name in ("preflight", "reset", "launch", "exec")),
+        *((name, ("--limit",)) for name in ("status", "stop")),
+        # One stream a host: nothing is done to many at once.
+        ("logs", ("--limit", "--forks")),
+    ],
+)
+def test_commands_that_ask_hosts_share_their_options(
+    command: str, lacks: tuple[str, ...], folder: Path
+) -> None:
+    shown = set(re.findall(r"--[a-z-]+", run(folder, command, "--help").out))
+    common = {"--limit", "--forks", "--json", "--timeout", "--verbose"}
+    assert common - shown == set(lacks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,25 +32,31 @@ class Rig:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.image = ""
+        self.registry = self.image = ""
 
     def prepare(self) -> None:
         """The registry has the image, and so have both hosts."""
         with ThreadPoolExecutor(len(HOSTS)) as pool:
             list(pool.map(lambda host: engines.start_docker(self.sandbox, host), HOSTS))
-        self.image = f"{registries.start(self.sandbox, 'node01')}/train:1"
+        self.registry = registries.start(self.sandbox, "node01")
+        self.image = self.made("train:1", sys.executable)
+
+    def made(self, name: str, python: str) -> str:
+        """The image of this name, with this interpreter's Paddle, is on both hosts; its whole name."""
+        image = f"{self.registry}/{name}"
         where = "/var/lib/docker/paddle.tar"
         with open(f"/proc/{self.sandbox.init('node01').pid}/root{where}", "wb") as sink:
-            paddle_image.write(sink)
+            subprocess.run([python, paddle_image.__file__], stdout=sink, timeout=300, check=True)
         variables = {**paddle_image.ENVIRONMENT, **TRAPS}
         changes = " ".join(f"--change 'ENV {name}={value}'" for name, value in variables.items())
         for host, script in (
-            ("node01", f"docker import {changes} {where} {self.image} && rm {where}"),
-            ("node01", f"docker push --quiet {self.image}"),
-            ("node02", f"docker pull --quiet {self.image}"),
+            ("node01", f"docker import {changes} {where} {image} && rm {where}"),
+            ("node01", f"docker push --quiet {image}"),
+            ("node02", f"docker pull --quiet {image}"),
         ):
             done = self.sandbox.sh(host, script, timeout=600)
             assert done.returncode == 0, done.stderr
+        return image
 
     def containers(self, host: str) -> list[str]:
         """The names of all containers there, running or not."""

@@ -1,6 +1,6 @@
-"""A training image with the real Paddle: this machine's Python with its libraries, and what Paddle needs.
+"""A training image with the real Paddle: the Python that runs this with its libraries, and what Paddle needs.
 
-It is written as a tar for `docker import`, file by file: it has some 800 MB.
+It is written as a tar for `docker import`, file by file: it has some 800 MB. As a program it goes to stdout.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _standard_library() -> Iterator[Path]:
 
 def _packages() -> Iterator[tuple[str, Path]]:
     """Paddle and all that it requires: name below the packages' folder → file here."""
-    waiting, seen = ["paddlepaddle"], set()
+    # Paddle 2.6 imports setuptools and does not say so.
+    waiting, seen = ["paddlepaddle", "setuptools"], set()
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -117,3 +118,7 @@ def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
     for path in sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(", said, re.MULTILINE))):
         if not path.startswith(own):
             yield Path(path)
+
+
+if __name__ == "__main__":
+    write(sys.stdout.buffer)

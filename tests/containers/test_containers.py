@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from clusterkit.sandbox.processes import HostProcess
 from tests.containers.conftest import HOSTS, Contained
+from tests.launchers.paddles import INSTALL_LIMIT_S, python_with_paddle
 from tests.preflight import engines
 from tests.preflight.faults import do, told
 
-pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.hosts, pytest.mark.paddle, pytest.mark.timeout(INSTALL_LIMIT_S + 600)]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sparse.py"
 
 CANARY = "canary-5d21c"
 
@@ -116,11 +121,17 @@ def test_a_container_is_killed(contained: Contained, host: str) -> None:
 
 
 def test_a_killed_container_and_the_job_resumes_in_another_one(contained: Contained) -> None:
-    """From checkpoints in a directory that only the job's own option names."""
-    words = ("--max-restarts", "1", "--checkpoint-dir", "/var/tmp/checkpoints")
-    launch = contained.start("launch", *words, contained.inventory(), "resume.py")
+    """From checkpoints in a directory that only the job's own option names; before, its ranks hang."""
+    restarts = ("--max-restarts", "1", "--checkpoint-dir", "/var/tmp/checkpoints")
+    hangs = ("--hang-timeout", "3", "--on-hang", "dump")
+    launch = contained.start("launch", *restarts, *hangs, contained.inventory(), "resume.py")
     for rank in range(4):
         launch.until(f"rank {rank} saved", 120)
+    launch.until("the job hangs: ranks 0-3", 60)
+    for host, home in (("node01", "/root"), ("node02", "/home/alice")):
+        stacks = f"{home}/.clusterkit/{host}/runs/*/ranks/[01].stacks"
+        dumped = f"until [ $(cat {stacks} | grep -c resume.py) = 2 ]; do sleep 0.2; done"
+        do(contained.sandbox, host, f"timeout 30 sh -c '{dumped}'")
     do(contained.sandbox, "node02", "docker kill $(docker ps --quiet)")
     launch.until("attempt 1 begins in 5 s, since the launcher on node02 failed: its container was killed", 60)
     finished = launch.wait(120)
@@ -191,6 +202,10 @@ def test_what_is_wrong_is_told_in_one_line(contained: Contained) -> None:
         assert absent.code == 3, absent.err
         assert "train:2 is not on this host" in absent.err
         assert "clusterkit preflight" in absent.err
+    counts = ("--run-mode", "ps", "--servers", "1", "--trainers", "2")
+    ps = contained.run("launch", *counts, contained.inventory(), "drill.py", "1")
+    assert ps.code == 1, ps.err
+    assert "node[01-02]: PaddlePaddle 3.3.1 was built without its parameter servers" in ps.err
     engines.stop_docker(contained.sandbox, "node02")
     try:
         down = contained.run("launch", contained.inventory(), "drill.py", "1")
@@ -198,6 +213,21 @@ def test_what_is_wrong_is_told_in_one_line(contained: Contained) -> None:
         engines.start_docker(contained.sandbox, "node02")
     assert down.code == 1, down.err
     assert "node02: container runtime failed: the Docker daemon is down" in down.err
+
+
+def test_parameter_servers_in_containers(contained: Contained) -> None:
+    """With a Paddle that has them; that of the other image is refused, see above."""
+    python = python_with_paddle("2.6.2-cpu")
+    shutil.copyfile(EXAMPLE, contained.folder / "sparse.py")
+    inventory = contained.inventory(image=contained.rig.made("serve:1", python))
+    counts = ("--run-mode", "ps", "--servers", "2", "--trainers", "3")
+    finished = contained.run("launch", *counts, inventory, "sparse.py", "--steps", "20", limit=200)
+    assert finished.code == 0, finished.err
+    for number, host in enumerate(HOSTS):
+        log = contained.run("logs", "--server", str(number)).out
+        assert f"server {number}/2 serves\n" in log, host
+    assert "trainer 2/3 done" in contained.run("logs", "--rank", "2").out
+    assert nothing_left(contained)
 
 
 def test_podman_runs_it_too(contained: Contained) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit import facts
+from clusterkit.errors import Unreachable
 from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed, gather
 from clusterkit.inventory.model import Secret, Settings
 from clusterkit.remote.protocol import Result, Stream
@@ -24,13 +25,16 @@ class Shell:
 
     alias = "gpu1"
 
-    def __init__(self, path: Path, uid: int) -> None:
+    def __init__(self, path: Path, uid: int, refusal: Unreachable | None = None) -> None:
         self._environ = {"PATH": f"{path}:{os.environ['PATH']}", "HOME": "/", "TMPDIR": "/tmp"}
         self._uid = uid
+        self._refusal = refusal
         self.with_sudo = 0
 
     def run(self, script: str, *, timeout: float, sudo: bool = False, doing: str = "command") -> Result:
         self.with_sudo += sudo
+        if sudo and self._refusal:
+            raise self._refusal
         ended = subprocess.run(
             ["sh", "-s"],
             input=script.encode(),
@@ -77,10 +81,28 @@ def test_without_permission_root_is_never_asked_for(sudo: Path) -> None:
 
 
 def test_with_a_password_root_answers_in_one_more_round_trip(sudo: Path) -> None:
+    """The remote knows it, whether it is the inventory's or was asked for."""
     shell = Shell(sudo, 65534)
-    found = read(shell, Settings("gpu1", "gpu1", become=True, become_password=Secret("x")))
+    found = read(shell, Settings("gpu1", "gpu1", become=True))
     assert (found[WHO], found[PLAIN]) == ("0", "65534")
     assert shell.with_sudo == 1
+
+
+def test_a_refusal_costs_only_what_needs_root(sudo: Path) -> None:
+    words = "gpu1 (10.0.0.1:22): the sudo password was wrong"
+    shell = Shell(sudo, 65534, Unreachable("gpu1", "sudo", words, "check it"))
+    found = read(shell, Settings("gpu1", "gpu1", become=True))
+    failure = found.failure(WHO)
+    assert failure is not None
+    assert (failure.status, failure.hint) == (NEEDS_ROOT, "check it")
+    assert failure.message == "who: the sudo password was wrong"
+    assert found[PLAIN] == "65534"
+
+
+def test_a_connection_that_is_lost_meanwhile_is_no_refusal(sudo: Path) -> None:
+    shell = Shell(sudo, 65534, Unreachable("gpu1", "connection", "gpu1: the connection was lost"))
+    with pytest.raises(Unreachable, match="was lost"):
+        read(shell, Settings("gpu1", "gpu1", become=True))
 
 
 def test_root_itself_needs_no_sudo(sudo: Path) -> None:

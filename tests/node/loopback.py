@@ -23,11 +23,13 @@ from clusterkit.node import processes
 
 FAKE = Path(__file__).with_name("fake_launcher.py")
 State = dict[str, Any]
+# A machine may be loaded: what must happen is waited for this many times longer than it should take.
+_PATIENCE = 4.0
 
 
 def wait_for(condition: Callable[[], Any], limit: float, what: str) -> Any:
-    """The first true value of `condition`."""
-    end = time.monotonic() + limit
+    """The first true value of `condition`; `limit` seconds are for a machine that has nothing else to do."""
+    end = time.monotonic() + _PATIENCE * limit
     while time.monotonic() < end:
         value = condition()
         if value:
@@ -122,7 +124,7 @@ class Cluster:
         self.on_hang = on_hang
         self.restarts = {"most": restarts, "wait": 0.2, "longest_wait": 0.3}
         self.run_id = "t-" + secrets.token_hex(4)
-        self.timeouts = {"gate": 10, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
+        self.timeouts = {"gate": 30, "join": 20, "node": 3, "grace": 3, **(timeouts or {})}
         self.world_size = sum(ranks_per_node)
         self.attached: list[Attached] = []
         self.names = [f"gpu{index:02d}" for index in range(len(ranks_per_node))]

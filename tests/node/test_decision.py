@@ -167,6 +167,16 @@ def test_a_failure_while_preparing_starts_nobody() -> None:
     assert decision["start_at"] is None
 
 
+def test_a_killed_launcher_is_blamed_though_its_ranks_were_seen_to_end_first() -> None:
+    game = Game().run()
+    at = CLOCK + game.now
+    died = {"kind": "launcher", "at": at + 0.02, "detail": "killed", "rank": None, "signal": 6}
+    ranks = [rank(2, 0, ended_at=at, signal=15), rank(3, 1, ended_at=at + 0.01, signal=15)]
+    game.states[1] = node(1, "running", ranks, failure=died)
+    cause = game.step()["cause"]
+    assert (cause["kind"], cause["alias"], cause["signal"]) == ("launcher", "gpu01", 6)
+
+
 def test_a_failed_rank_stops_all_at_once() -> None:
     game = Game().run()
     at = CLOCK + game.now

@@ -53,6 +53,31 @@ def test_ranks_that_die_of_their_launchers_death_are_not_blamed(
     assert node.failure["at"] <= now + min(after, 0)
 
 
+def test_ranks_that_are_seen_to_die_before_their_launcher_are_not_blamed(
+    node: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = time.time()
+    node.launcher.pid = 1
+    rank_ended(node, monkeypatch, at, signal=signal.SIGTERM)
+    now = time.monotonic()
+    node.observe(now)
+    assert node.failure is None
+    launcher_ended(node, signal.SIGABRT, at + 0.05)
+    node.observe(now + 0.05)
+    assert node.failure is not None
+    assert (node.failure["kind"], node.failure["signal"]) == ("launcher", signal.SIGABRT)
+
+
+def test_a_rank_that_gets_sigterm_alone_is_blamed(node: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.launcher.pid = 1
+    rank_ended(node, monkeypatch, time.time(), signal=signal.SIGTERM)
+    now = time.monotonic()
+    node.observe(now)
+    node.observe(now + 1.1)
+    assert node.failure is not None
+    assert (node.failure["kind"], node.failure["signal"]) == ("rank", signal.SIGTERM)
+
+
 def test_a_rank_that_failed_before_its_launcher_was_killed_is_blamed(
     node: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,8 @@ def test_a_stopped_process_is_killed(subreaper: Callable[..., Subreaper]) -> Non
     tree = subreaper("exec sleep 60", grace=0.3)
     (pid,) = tree.found
     os.kill(pid, signal.SIGSTOP)
+    # Until it has stopped, a SIGTERM would come first.
+    wait_for(lambda: getattr(processes.process(pid), "state", "") == "T", 10, "the process has stopped")
     assert tree.end() == "1 []"
 
 

@@ -103,6 +103,36 @@ def test_a_usage_error_is_not_repeated(code: int) -> None:
     assert game.step()["phase"] == "done"
 
 
+@pytest.mark.parametrize(("attempts_before", "phase"), [(0, "done"), (1, "gate")])
+def test_a_launcher_that_cannot_be_started_is_tried_again_only_once_it_could(
+    attempts_before: int, phase: str
+) -> None:
+    """As a container: a volume that is not there, or a daemon that is down for a while."""
+    game = Game(restarts=RESTARTS)
+    if attempts_before:
+        game.run()
+        fail_rank(game, 0)
+        game.step()
+        at_gate(game, 1)
+        assert game.step(6)["phase"] == "prepare"
+    else:
+        game.decider.go(game.now)
+        assert game.step()["phase"] == "prepare"
+    failure = {
+        "kind": "launcher",
+        "rank": None,
+        "exit_code": 1,
+        "signal": None,
+        "at": CLOCK,
+        "detail": "down",
+    }
+    game.states[1] = node(1, "gate", attempt=attempts_before, failure=failure)
+    assert game.step()["phase"] == "stop"
+    game.states = [node(number, "ended", attempt=attempts_before) for number in range(3)]
+    game.states[1] = node(1, "ended", attempt=attempts_before, failure=failure)
+    assert game.step()["phase"] == phase
+
+
 @pytest.mark.parametrize("kind", ["user", "stop"])
 def test_a_stopped_run_is_not_started_again(kind: str) -> None:
     game = Game(restarts=RESTARTS).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -198,7 +199,7 @@ def test_a_stopped_node_0_takes_the_blame_itself(tmp_path: Path) -> None:
 
 
 def test_a_short_pause_of_a_supervisor_does_no_harm(tmp_path: Path) -> None:
-    with cluster(tmp_path, "#!/bin/sh\nsleep 4\n", timeouts={"node": 4}) as run:
+    with cluster(tmp_path, "#!/bin/sh\nsleep 9\n", timeouts={"node": 4}) as run:
         nodes = run.go()
         for number in (0, 1):
             pid = supervisor(run, number)
@@ -219,9 +220,9 @@ def test_a_gate_without_a_word_ends_itself(tmp_path: Path) -> None:
 
 
 def test_a_kept_gate_stays(tmp_path: Path) -> None:
-    with cluster(tmp_path, SLEEP, timeouts={"gate": 1.5}) as run:
+    with cluster(tmp_path, SLEEP, timeouts={"gate": 3}) as run:
         nodes = run.start_all()
-        for _ in range(8):
+        for _ in range(10):
             time.sleep(0.4)
             nodes[0].say({"command": "keep"})
         assert {node.state["state"] for node in nodes} == {"gate"}
@@ -240,7 +241,7 @@ def test_go_with_a_node_missing_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_node_that_cannot_reach_node_0_says_why(tmp_path: Path) -> None:
-    with cluster(tmp_path, SLEEP, timeouts={"gate": 2}) as run:
+    with cluster(tmp_path, SLEEP) as run:
         node = run.start(1)
         wait_for(lambda: node.states and node.state["failure"], 5, "a reason")
         assert node.state["failure"]["kind"] == "channel"
@@ -280,17 +281,20 @@ def test_ranks_that_never_come_end_in_a_join_timeout(tmp_path: Path) -> None:
         assert run.left() == {}
 
 
-STUBBORN = """#!/bin/sh
+def stubborn(seconds: int) -> str:
+    return f"""#!/bin/sh
 trap '' TERM
-(trap '' TERM; setsid env -i sh -c 'trap "" TERM; sleep 987654 & wait; wait' & ) &
+(trap '' TERM; setsid env -i sh -c 'trap "" TERM; sleep {seconds} & wait; wait' & ) &
 while :; do sleep 1; done
 """
 
 
 def test_stop_ends_what_ignores_sigterm_and_hides_from_the_mark(tmp_path: Path) -> None:
-    with cluster(tmp_path, STUBBORN) as run:
+    # By this they are told from the sleepers of other tests.
+    seconds = random.randint(10**6, 10**7)
+    with cluster(tmp_path, stubborn(seconds)) as run:
         nodes = run.go()
-        hidden = wait_for(lambda: sleepers(), 5, "the hidden sleepers")
+        hidden = wait_for(lambda: sleepers(seconds), 5, "the hidden sleepers")
         nodes[0].say({"command": "stop", "grace": 0.5, "cause": {"kind": "user", "signal": 2}})
         states = [node.wait_end(15) for node in nodes]
         for state in states:
@@ -301,11 +305,11 @@ def test_stop_ends_what_ignores_sigterm_and_hides_from_the_mark(tmp_path: Path) 
         assert not [pid for pid in hidden if Path(f"/proc/{pid}").exists()]
 
 
-def sleepers() -> list[int]:
+def sleepers(seconds: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"987654" in (entry / "cmdline").read_bytes().split(b"\0"):
+            if entry.name.isdigit() and b"%d" % seconds in (entry / "cmdline").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -313,7 +317,7 @@ def sleepers() -> list[int]:
 
 
 def test_a_second_stop_shortens_the_grace(tmp_path: Path) -> None:
-    with cluster(tmp_path, STUBBORN, timeouts={"grace": 60}) as run:
+    with cluster(tmp_path, stubborn(60), timeouts={"grace": 60}) as run:
         nodes = run.go()
         nodes[0].say({"command": "stop", "cause": {"kind": "user"}})
         wait_for(lambda: all(node.state["state"] == "stopping" for node in nodes), 5, "stopping")
@@ -359,7 +363,7 @@ def test_sigterm_stops_and_sighup_does_nothing(tmp_path: Path) -> None:
 
 
 def test_stop_works_without_a_supervisor(tmp_path: Path) -> None:
-    with cluster(tmp_path, STUBBORN, ranks_per_node=(2,)) as run:
+    with cluster(tmp_path, stubborn(60), ranks_per_node=(2,)) as run:
         run.go()
         os.kill(supervisor(run, 0), signal.SIGSTOP)
         answer = run.stop(0, grace=0.5)

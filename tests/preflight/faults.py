@@ -29,6 +29,14 @@ class Fault:
     words: str
     # Checks that cannot be made any more while the fault is there.
     hides: tuple[str, ...] = ()
+    # What else is not as it should be: other checks of the host with their status, the same check of another
+    # host, facts put to the vote, and findings between the hosts.
+    beside: tuple[tuple[str, str], ...] = ()
+    twin: str = ""
+    votes: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    # Whether the hosts do not make up one job while it is there.
+    no_job: bool = False
 
 
 @contextmanager
@@ -104,3 +112,31 @@ def gpus(numbers: Sequence[int], **fields: Any) -> Callable[[dict[str, Any]], No
 def nodes_with(**changes: Any) -> Callable[[dict[str, Any]], None]:
     """Other properties of the whole host."""
     return lambda said: said.update(changes)
+
+
+_START = """
+setpriv --reuid {user} --regid {user} --clear-groups env {environment} \\
+    {python} /run/planted.py </dev/null >/run/planted.out 2>&1 &
+echo $! >/run/planted.pid
+while ! grep -q ready /run/planted.out; do
+    kill -0 "$(cat /run/planted.pid)" || {{ cat /run/planted.out >&2; exit 1; }}
+    sleep 0.05
+done
+"""
+
+
+def running(text: str, python: str, environment: str = "", user: str = "root") -> Change:
+    """A Python process of that user's, which stays once it has done this."""
+    whole = f"import socket, time\n{text}\nprint('ready', flush=True)\ntime.sleep(600)\n"
+
+    def plant(sandbox: Sandbox, host: str) -> None:
+        do(sandbox, host, "cat >/run/planted.py; chmod 644 /run/planted.py", whole)
+        do(sandbox, host, _START.format(user=user, environment=environment, python=python))
+
+    kill = 'kill -KILL "$(cat /run/planted.pid)"; rm /run/planted.*'
+    return plant, lambda sandbox, host: do(sandbox, host, kill)
+
+
+def supervised(run_id: str) -> str:
+    """What a supervisor that lives holds: the name of its run, its node rank, its ports."""
+    return f"held = socket.socket(socket.AF_UNIX); held.bind(chr(0) + 'clusterkit/{run_id}/0/20000-20019')"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,6 +22,8 @@ from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster
 from tests.preflight import engines, registries
 from tests.preflight.faults import do, told
+from tests.preflight.firewalls import differences
+from tests.preflight.layers import layer
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
@@ -150,16 +153,25 @@ def reset(rig: Rig, inventory: Path, *words: str) -> int:
     return cluster.run("reset", str(inventory), "--yes", *words, limit=120).code
 
 
+def own_files(sandbox: Sandbox, host: str) -> str:
+    """All files of a host but the runtimes' own stores."""
+    return layer(sandbox, host, ("var/lib/docker", "var/lib/containers"))
+
+
 def test_the_image_is_pulled_looked_into_and_taken_back(rig: Rig, preflight: Callable[..., Said]) -> None:
     sandbox, image = rig.sandbox, rig.name("1")
     inventory = rig.inventory({"image": image, "shm_size": "3g", "ansible_become": "true"})
     before = {host: engines.images(sandbox, host) for host in HOSTS}
+    files = {host: own_files(sandbox, host) for host in HOSTS}
 
     said = preflight(inventory, "--check")
     assert said.code == 3
     assert said.statuses("image") == {"node01": "ok", **dict.fromkeys(HOSTS[1:], "pending")}
     assert {host: engines.images(sandbox, host) for host in HOSTS} == before
     assert told(sandbox, "node01", "docker ps --all --quiet") == ""
+    assert {host: differences(files[host], own_files(sandbox, host)) for host in HOSTS} == {
+        host: [] for host in HOSTS
+    }
 
     said = preflight(inventory, "--yes")
     assert said.code == 0
@@ -190,6 +202,9 @@ def test_the_image_is_pulled_looked_into_and_taken_back(rig: Rig, preflight: Cal
     assert engines.images(sandbox, "node01") == before["node01"]
     assert engines.images(sandbox, "node02") == {"mine:1": before["node01"][image]}
     assert engines.images(sandbox, GUEST) == engines.images(sandbox, PODMAN) == {}
+    assert {host: differences(files[host], own_files(sandbox, host)) for host in HOSTS} == {
+        host: [] for host in HOSTS
+    }
 
 
 def test_hosts_get_the_image_that_most_have(rig: Rig, preflight: Callable[..., Said]) -> None:
@@ -263,6 +278,48 @@ def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> N
     assert all(each["hint"] for each in told_by.values())
     for host in HOSTS:
         assert said.wrong(host) == {"image": "failed"}
+
+
+def test_hosts_that_are_lost_during_a_pull(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """One is cut off, another loses its power: both are named, and the third gets its image."""
+    sandbox = rig.sandbox
+    with registries.silent(sandbox) as nobody, ThreadPoolExecutor(1) as pool:
+        inventory = rig.inventory(
+            {"ansible_become": "true"},
+            node02=f"image={nobody}/tiny:1",
+            node03=f"image={rig.name('1')}",
+            node04=f"image={nobody}/tiny:1",
+        )
+        running = pool.submit(preflight, inventory, "--yes")
+        try:
+            for host in ("node02", "node04"):
+                pulling_on(sandbox, host)
+            sandbox.cut("node02")
+            sandbox.kill("node04")
+            said = running.result()
+        finally:
+            running.exception()
+            sandbox.mend("node02")
+            sandbox.start("node04")
+            do(sandbox, "node04", "rm -f /run/docker.pid /run/docker/containerd/containerd.pid")
+            engines.start_docker(sandbox, "node04")
+    assert said.code == 4
+    hosts = said.document["hosts"]
+    assert {host: each["reachable"] for host, each in hosts.items()} == {
+        "node02": False,
+        "node03": True,
+        "node04": False,
+    }
+    assert all(hosts[host]["error"].startswith(f"{host} (") for host in ("node02", "node04"))
+    assert said.statuses("image") == {"node03": "changed"}
+
+
+def pulling_on(sandbox: Sandbox, host: str) -> None:
+    """Returns once a pull runs there."""
+    end = time.monotonic() + 120
+    while not any("pull" in process.argv for process in sandbox.processes(host)):
+        assert time.monotonic() < end, f"nothing is pulled on {host}"
+        time.sleep(0.1)
 
 
 def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(

@@ -32,6 +32,7 @@ from tests.preflight.firewalls import (
     reached,
     rules,
 )
+from tests.preflight.layers import layer, without_times
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
@@ -48,6 +49,7 @@ class Story:
     """What was seen at each point, in this order."""
 
     rules: dict[str, dict[str, str]] = field(default_factory=dict)
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
     reached: dict[str, dict[str, Reached]] = field(default_factory=dict)
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Teller:
 
     def look(self, when: str) -> None:
         self.story.rules[when] = {host: rules(self.sandbox, host) for host in NODES.values()}
+        self.story.files[when] = {host: layer(self.sandbox, host) for host in NODES.values()}
 
     def knock(self, when: str) -> None:
         sources = (*NODES.values(), OUTSIDER)
@@ -190,7 +193,9 @@ def test_docker_is_recognised(story: Story) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_look_changes_nothing(story: Story, name: str) -> None:
-    assert not differences(story.rules["closed"][NODES[name]], story.rules["check"][NODES[name]])
+    host = NODES[name]
+    assert differences(story.rules["closed"][host], story.rules["check"][host]) == []
+    assert differences(story.files["closed"][host], story.files["check"][host]) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -259,6 +264,11 @@ def test_a_host_that_left_the_inventory_is_shut_out(story: Story, name: str) -> 
 def test_reset_takes_everything_back_and_nothing_else(story: Story, name: str) -> None:
     host = NODES[name]
     assert story.rules["taken back"][host] == story.rules["closed"][host]
+    before, after = (without_times(story.files[when][host]) for when in ("closed", "taken back"))
+    assert differences(before, after) == []
+    # The comparison sees what was written in between, where this firewall has a file.
+    opened = differences(before, without_times(story.files["open"][host]))
+    assert bool(opened) == bool(of(name).kept_in)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +17,9 @@ from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster, Finished
 from tests.e2e.conftest import used_once
-from tests.preflight.faults import do, program, there
+from tests.preflight.faults import do, lines, program, there
 from tests.preflight.firewalls import WALLS, differences, install_packages, rules
+from tests.preflight.layers import layer, without_times
 from tests.preflight.terminals import CTRL_C, answered
 from tests.schemas import validate
 
@@ -71,33 +69,9 @@ def document(ended: Finished) -> dict[str, Any]:
     return said
 
 
-def layer(sandbox: Sandbox, host: str) -> str:
-    """The upper directory of the host's overlay: what was written since it came up, and when."""
-    upper = sandbox.directory / "disks" / host / "upper"
-    own = upper / "var/log/sshd.log"  # the login itself is written there
-    lines = []
-    for folder, _, files in sorted(os.walk(upper)):
-        for path in (Path(folder), *(Path(folder) / name for name in sorted(files))):
-            if path == own:
-                continue
-            found = path.lstat()
-            told = (
-                hashlib.sha256(path.read_bytes()).hexdigest()[:16] + f" {found.st_mtime_ns}"
-                if stat.S_ISREG(found.st_mode)
-                else ""
-            )
-            lines.append(f"{path.relative_to(upper)} {found.st_mode:o} {found.st_uid} {told}")
-    return "\n".join(lines)
-
-
 def unlike(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """What only one of the two looks has, with its host."""
     return [f"{host}: {line}" for host in NODES for line in differences(before[host], after[host])]
-
-
-def without_times(look: dict[str, str]) -> dict[str, str]:
-    """As `Lab.look`, for files that were written and taken back."""
-    return {host: re.sub(r"^(.*) \d{19}$", r"\1", text, flags=re.MULTILINE) for host, text in look.items()}
 
 
 def verdict(said: dict[str, Any], host: str, name: str = "firewall") -> dict[str, Any]:
@@ -127,15 +101,23 @@ def test_nothing_is_written_unless_it_is_agreed_to(lab: Lab) -> None:
     assert (code, {verdict(said, host)["status"] for host in NODES}) == (3, {"pending"})
     skipped = {each["name"] for each in said["between"] if each["status"] == "skipped"}
     assert {"bandwidth", "smoke"} <= skipped
-    shown = lab.preflight("--diff")
+    shown = lab.preflight("--diff", "-v")
     assert shown.code == 3
     assert "nothing was changed: there is no terminal to ask on (--yes does it without asking)" in shown.err
-    assert "    add set inet filter clusterkit" in shown.err
-    assert "3 changes pending" in shown.err
-    code, terminal = lab.on_terminal("n")
+    assert "    would change closed: 30000-65535 from all other nodes → none; kept in: none → " in shown.out
+    assert "    add set inet filter clusterkit" in shown.out
+    assert "node[01-03]: clock ok: offset s " in shown.out
+    assert "node[01-03]: skipped, since the inventory names no image: container runtime, image" in shown.out
+    assert shown.out.endswith("\n3 changes pending\n")
+    code, terminal = lab.on_terminal("n", "--diff")
     assert code == 3
-    assert "node[01-03]: firewall: TCP 30000-65535 from nodes is dropped by" in terminal.split("Go ahead?")[0]
+    question = terminal.split("Go ahead?")[0]
+    assert "node[01-03]: firewall: closed: 30000-65535 from all other nodes → none; kept in: none" in question
+    assert "    because TCP 30000-65535 from nodes is dropped by" in question
     assert "nothing was changed" in terminal.split("Go ahead?")[1]
+    # Who has just seen the commands does not see them again.
+    assert "    add set inet filter clusterkit" in question
+    assert terminal.count("add set inet filter clusterkit") == 1
     refused = lab.cluster.run("launch", str(lab.inventory), "drill.py")
     assert refused.code == 3
     assert "`clusterkit preflight` makes what is pending" in refused.err
@@ -168,11 +150,17 @@ def test_a_second_run_changes_nothing_and_reset_leaves_the_hosts_as_before(lab: 
     assert code == 0
     assert "changed" not in said["summary"]
     assert unlike(opened, lab.look()) == []
+    ended = lab.cluster.run("reset", str(lab.inventory), "--check", "--json")
+    told = json.loads(ended.out)
+    validate("reset", told)
+    assert (ended.code, told["exit_code"]) == (3, 3)
+    assert {step["status"] for host in NODES for step in told["hosts"][host]["steps"]} == {"pending"}
     for words, code in (("--check",), 3), (("--yes",), 0), (("--yes",), 0):
         ended = lab.cluster.run("reset", str(lab.inventory), *words)
         assert ended.code == code, ended.err
-    assert "preflight has left nothing" in ended.err
-    assert unlike(without_times(before), without_times(lab.look())) == []
+    assert ended.out == "preflight has left nothing on the hosts\n"
+    looks = (before, lab.look())
+    assert unlike(*({host: without_times(text) for host, text in look.items()} for look in looks)) == []
 
 
 def test_a_host_that_is_down_from_the_start(lab: Lab) -> None:
@@ -187,25 +175,58 @@ def test_a_host_that_is_down_from_the_start(lab: Lab) -> None:
     # The others are taken back, and the one that cannot be asked is named.
     ended = lab.cluster.run("reset", str(lab.inventory), "--yes")
     assert ended.code == 4
-    assert "node03" in ended.err
-    assert "taken back on node[01-02]" in ended.err
+    assert "node03" in ended.out
+    assert ended.out.endswith("taken back on node[01-02]\n")
 
 
-def test_a_host_that_dies_half_way(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("what", "befalls", "heals"),
+    [("its power is cut", Sandbox.kill, Sandbox.start), ("its cable is pulled", Sandbox.cut, Sandbox.mend)],
+    ids=["power", "cable"],
+)
+def test_a_host_that_is_lost_half_way(
+    lab: Lab, what: str, befalls: Callable[[Sandbox, str], None], heals: Callable[[Sandbox, str], None]
+) -> None:
+    """Neither says a word to us: the connection is given up, and the others are brought to their end."""
     with there(program("/usr/local/sbin/nft", STUCK), lab.sandbox, "node03"):
         running = lab.cluster.start("preflight", str(lab.inventory), "--yes", "--json")
         end = time.monotonic() + 60
         while lab.sandbox.sh("node03", "test -e /run/applying").returncode != 0:
             assert time.monotonic() < end, running.err
             time.sleep(0.1)
-        lab.sandbox.kill("node03")
-        ended = running.wait(120)
-        lab.sandbox.start("node03")
+        befalls(lab.sandbox, "node03")
+        try:
+            ended = running.wait(120)
+        finally:
+            heals(lab.sandbox, "node03")
     said = document(ended)
-    assert ended.code == 4
+    assert ended.code == 4, what
     assert not said["hosts"]["node03"]["reachable"]
+    assert said["hosts"]["node03"]["error"].startswith("node03 (")
+    assert said["hosts"]["node03"]["hint"]
     assert {verdict(said, host)["status"] for host in ("node01", "node02")} == {"changed"}
     assert next(each for each in said["between"] if each["name"] == "connect")["status"] == "ok"
+
+
+# A profile that never comes to its end, in the shell that is to read our script.
+_STUCK_LOGIN = (
+    "mv /root/.bashrc /root/.bashrc.kept; echo 'sleep 987' >/root/.bashrc",
+    "mv /root/.bashrc.kept /root/.bashrc",
+)
+
+
+def test_a_host_that_is_not_read_in_time_is_named(lab: Lab) -> None:
+    do(lab.sandbox, "node02", "touch /root/.bashrc")
+    with there(lines(*_STUCK_LOGIN), lab.sandbox, "node02"):
+        code, said = lab.said("--yes", "--timeout", "4")
+        ended = lab.cluster.run("reset", str(lab.inventory), "--yes", "--timeout", "4")
+    assert code == 4
+    assert not said["hosts"]["node02"]["reachable"]
+    assert "4 s" in said["hosts"]["node02"]["error"]
+    assert {verdict(said, host)["status"] for host in ("node01", "node03")} == {"changed"}
+    assert ended.code == 4
+    assert re.search(r"node02.* 4 s", ended.out)
+    assert ended.out.endswith("taken back on node[01,03]\n")
 
 
 @pytest.mark.parametrize("become", ["true", "false"])
@@ -222,5 +243,5 @@ def test_a_login_that_may_not_become_root(lab: Lab, become: str) -> None:
     # Reset does not say that nothing is there where it could not look.
     ended = lab.cluster.run("reset", str(lab.inventory), "--yes")
     assert ended.code == 1
-    assert f"{BARE}: firewall could not be looked for" in ended.err
-    assert "taken back on node[01-03]" in ended.err
+    assert f"{BARE}: firewall could not be looked for" in ended.out
+    assert "taken back on node[01-03]" in ended.out

@@ -18,6 +18,7 @@ from clusterkit.sandbox.spec import SandboxSpec
 from clusterkit.steps import Fleet
 from tests.preflight import nfs
 from tests.preflight.faults import do, told
+from tests.preflight.layers import layer
 from tests.preflight.nfs import SERVER
 from tests.preflight.storage import PATH, Storage, check, needed, status
 
@@ -58,6 +59,7 @@ def test_it_is_mounted_kept_proved_and_taken_back(storage: Storage) -> None:
     sandbox = storage.sandbox
     files = {host: nfs.on_disk(sandbox, host) for host in CLIENTS}
     mounts = {host: nfs.mounted(sandbox, host) for host in CLIENTS}
+    written = {host: layer(sandbox, host) for host in CLIENTS}
 
     # Neither `--check` nor the lack of somebody to ask changes anything.
     for words in (("--check",), ()):
@@ -66,6 +68,7 @@ def test_it_is_mounted_kept_proved_and_taken_back(storage: Storage) -> None:
         assert status(said, "mounts at boot") == dict.fromkeys(CLIENTS, "pending")
         assert {host: nfs.on_disk(sandbox, host) for host in CLIENTS} == files
         assert {host: nfs.mounted(sandbox, host) for host in CLIENTS} == mounts
+        assert {host: layer(sandbox, host) for host in CLIENTS} == written
 
     code, said = storage.preflight("--yes")
     for name in ("mounts", "mounts at boot"):
@@ -176,7 +179,7 @@ def test_a_server_that_is_silent_costs_seconds(storage: Storage) -> None:
         with nfs.quicker_than(BOUND_S):
             ended = storage.reset()
         assert ended.code == 1
-        assert f"{PATH} stays mounted: its server does not answer" in ended.err
+        assert f"{PATH} stays mounted: its server does not answer" in ended.out
         assert nfs.fstab(sandbox, "node02").decode() != FSTAB
     # What waited goes on, and everything can be taken back.
     ended = storage.reset()
@@ -283,7 +286,7 @@ def test_a_mount_in_use_stays_and_its_user_is_named(storage: Storage) -> None:
     pid = told(sandbox, "node03", "pgrep -x sleep").split()[0]
     ended = storage.reset()
     assert ended.code == 1
-    assert f"node03: mounts failed: {PATH} stays mounted: it is in use by sleep (pid {pid})" in ended.err
+    assert f"node03: mounts failed: {PATH} stays mounted: it is in use by sleep (pid {pid})" in ended.out
     assert nfs.fstab(sandbox, "node02").decode() == FSTAB
     assert nfs.fstab(sandbox, "node03").decode() != FSTAB
     do(sandbox, "node03", f"kill {pid}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,6 @@ pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
 CLIENTS = ("node02", "node03", "node04", "node05")
 SICK = CLIENTS[1:]
-DOCS = Path(__file__).parent.parent.parent / "docs"
 
 UNMOUNT, MOUNT = f"umount {PATH}", f"mount {PATH}"
 # What cannot be looked at where nothing is mounted.
@@ -178,12 +175,6 @@ def test_one_check_names_each_fault(storage: Storage, first: int) -> None:
         assert found["hint"]
         skipped = [each["name"] for each in said["hosts"][host]["checks"] if each["status"] == "skipped"]
         assert set(fault.hides) <= set(skipped)
-
-
-def test_the_table_in_the_docs_lists_these_faults() -> None:
-    row = re.compile(r"^\| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \|$", re.MULTILINE)
-    rows = row.findall((DOCS / "faults.md").read_text())
-    assert {(fault.name, fault.check, fault.status) for fault in FAULTS} <= set(rows)
 
 
 def test_a_job_does_not_start_without_its_storage(storage: Storage) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import ipaddress
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,10 @@ from clusterkit.sandbox import (
 )
 from clusterkit.sandbox.network import Names
 from clusterkit.sandbox.state import HostState, SandboxState
+
+needs_crypt = pytest.mark.skipif(
+    ctypes.util.find_library("crypt") is None, reason="this system has no libcrypt"
+)
 
 PASSWD = "root:x:0:0:root:/root:/bin/bash\nbob:x:1000:1000::/home/bob:/bin/sh\n"
 
@@ -77,7 +83,22 @@ def test_root_has_no_password_and_is_not_locked() -> None:
     assert accounts.shadow_line("root", None).split(":")[1] == "*"
 
 
-@pytest.mark.skipif(ctypes.util.find_library("crypt") is None, reason="this system has no libcrypt")
+@needs_crypt
+def test_hosts_that_are_made_at_once_have_their_own_passwords() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(accounts.hashed, (f"secret{number % 4}" for number in range(64))))
+    assert len(set(found)) == 64
+    for number, each in enumerate(found):
+        assert crypted(f"secret{number % 4}", each) == each
+
+
+def crypted(password: str, setting: str) -> str:
+    crypt = ctypes.CDLL(ctypes.util.find_library("crypt")).crypt
+    crypt.restype = ctypes.c_char_p
+    return str(crypt(password.encode(), setting.encode()).decode())
+
+
+@needs_crypt
 def test_a_password_is_hashed() -> None:
     found = accounts.hashed("secret")
     assert found.startswith("$6$")

@@ -3,7 +3,8 @@
 hosts     alias → settings (fields of Settings), facts (probe → recorded case), clock ([offset, error])
 install   true: packages may be installed
 devices   alias → the GPUs planned there; the CPU where nothing is said
-planned   false: no run is planned
+planned   false: no run is planned; or the aliases for which one is, where others cannot take part
+starting  true: a job is about to start, perhaps on a part of the inventory
 on        the host that is judged (the first one)
 verdict   what is expected of it
 """
@@ -34,8 +35,15 @@ def fleet(case: Mapping[str, Any]) -> Fleet:
         alias: facts(alias, Clock(*host.get("clock", (0.0, 0.001))), **host.get("facts", {}))
         for alias, host in hosts.items()
     }
-    planned = topology(list(hosts), case.get("devices", {})) if case.get("planned", True) else None
-    return Fleet(members, found, planned, permissions=Permissions(install=case.get("install", False)))
+    planned = case.get("planned", True)
+    aliases = list(hosts) if planned is True else planned or []
+    return Fleet(
+        members,
+        found,
+        topology(aliases, case.get("devices", {})) if aliases else None,
+        permissions=Permissions(install=case.get("install", False)),
+        starting=case.get("starting", False),
+    )
 
 
 def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:

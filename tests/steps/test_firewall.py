@@ -417,6 +417,19 @@ def test_an_old_firewalld_is_left_to_a_person() -> None:
     assert "0.9" in found.hint
 
 
+def test_a_start_on_a_part_of_the_inventory_speaks_of_what_it_needs_alone() -> None:
+    """The rule for 10.0.0.9 may be for a host that `--limit` leaves out; 10.0.0.3 is shut out."""
+    case = two("ufw-open-to-one-too-many")
+    third = output("network", "second-node").stdout.replace("10.0.0.2/", "10.0.0.3/")
+    case["hosts"]["gpu03"] = {"facts": {"network": Output(0, third)}}
+    found = judge(Firewall(), "gpu01", fleet({**case, "starting": True}))
+    assert found.status == "pending"
+    assert found.actual == {"decided_by": "ufw over iptables-nft", "closed": ["30000-65535 from 10.0.0.3"]}
+    assert found.message == "TCP 30000-65535 from nodes is dropped by `iptables-nft -P INPUT DROP`"
+    whole = judge(Firewall(), "gpu01", fleet(case))
+    assert whole.message.endswith("; still open, though no node needs it: 30000-65535 from 10.0.0.9/32")
+
+
 def test_256_hosts_are_judged_in_time() -> None:
     plain = output("network", "second-node").stdout
     hosts: dict[str, Any] = {}

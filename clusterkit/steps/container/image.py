@@ -76,11 +76,11 @@ class ImagePresent(Step):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """There. An image that is named by its digest is the right one, or it is not there."""
-        return {"present": True}
+        return {"image": image_name(fleet.members[host])}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """Whether the runtime has it."""
-        return {"present": image_on(fleet.facts[host]) is not None}
+        return {"image": image_name(fleet.members[host]) if image_on(fleet.facts[host]) else None}
 
     def fix(self, change: Change) -> list[str]:
         runtime, image = runtime_on(change.facts), image_name(change.settings)

@@ -36,6 +36,7 @@ class Firewall(Step):
     name = "firewall"
     tags = frozenset({LAUNCH})
     probes = (FIREWALL, NETWORK, KERNEL)
+    tells_why = True
 
     def skip(self, host: str, fleet: Fleet) -> str:
         """Where nothing can drop a packet there is nothing to open."""
@@ -45,7 +46,7 @@ class Firewall(Step):
         if fleet.starting and fleet.facts[host].get(FIREWALL) is None:
             return "its rules could not be read; the nodes try the connection when they start"
         active = decided_by(fleet.facts[host][FIREWALL])
-        return "" if active else "no firewall is active: nothing drops what comes in"
+        return "" if active else "no firewall is active, so nothing has to be opened"
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """Nothing is closed to a node, nothing of ours open to anybody else, and a restart keeps it so."""
@@ -88,7 +89,7 @@ class Firewall(Step):
         parts = []
         if picture.closed:
             parts.append(f"{_ports(picture.dropped)} from nodes {_is_dropped(picture.dropped)}")
-        if picture.stale:
+        if picture.stale and not change.fleet.starting:
             parts.append(f"still open, though no node needs it: {', '.join(picture.stale[:4])}")
         missing = [path for path in picture.should_be_kept if path not in picture.is_kept]
         if missing and not picture.closed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 
-from clusterkit.errors import HostError, TopologyError
+from clusterkit.errors import TopologyError
 from clusterkit.inventory.model import Settings
 from clusterkit.planning import addresses
 from clusterkit.probes import KERNEL, NETWORK
@@ -67,14 +67,16 @@ def find(fleet: Fleet) -> Nodes:
 
 def _interfaces(fleet: Fleet) -> tuple[dict[str, str], str]:
     """The interface of each node's address; else why there is none."""
-    if fleet.topology is not None:
-        return {node.alias: node.interface for node in fleet.topology.nodes}, ""
+    nodes = fleet.topology.nodes if fleet.topology else ()
+    chosen = {node.alias: node.interface for node in nodes}
     answering = [settings for alias, settings in fleet.members.items() if alias in fleet.facts]
+    if len(chosen) == len(answering):
+        return chosen, ""
     try:
-        found = addresses.choose(answering, fleet.facts).addresses if answering else ()
-    except (TopologyError, HostError) as error:
-        return {}, error.message
-    return {each.alias: address.interface for each, address in zip(answering, found, strict=True)}, ""
+        found = addresses.fitting(answering, fleet.facts)
+    except TopologyError as error:
+        return chosen, error.message
+    return {**{alias: address.interface for alias, address in found.items()}, **chosen}, ""
 
 
 def _named(settings: Settings, network: NetworkFacts) -> set[str]:

@@ -35,7 +35,10 @@ def _for_gpus(fleet: Fleet) -> bool:
     if any(_declares(settings) for settings in fleet.members.values()):
         return True
     if fleet.topology:
-        return any(node.devices for node in fleet.topology.nodes)
+        # A host that cannot take part may be one whose driver does not answer.
+        unplanned = [facts for host, facts in fleet.facts.items() if not fleet.node(host)]
+        planned = any(node.devices for node in fleet.topology.nodes)
+        return planned or any(facts.failure(GPUS) for facts in unplanned)
     return any(facts.failure(GPUS) or has_gpus(facts) for facts in fleet.facts.values())
 
 

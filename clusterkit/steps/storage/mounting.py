@@ -41,11 +41,16 @@ class Mounts(_Mounting):
     tags = frozenset({LAUNCH})
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        return {mount.path: True for mount in _possible(host, fleet)}
+        """On each path its source, as the inventory calls it."""
+        return {mount.path: mount.source for mount in _possible(host, fleet)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
+        """The declared source also where the kernel knows it under another name; nothing is mounted else."""
         found = facts_of(host, fleet).mounts
-        return {mount.path: is_mounted(mount, found[mount.path]) for mount in _possible(host, fleet)}
+        return {
+            mount.path: mount.source if is_mounted(mount, found[mount.path]) else None
+            for mount in _possible(host, fleet)
+        }
 
     def fix(self, change: Change) -> list[str]:
         found, lines = facts_of(change.host, change.fleet).mounts, list[str]()
