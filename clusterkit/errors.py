@@ -11,6 +11,7 @@
     ├─ HostError(host)                      1   about exactly one host
     │   ├─ Unreachable(host, stage)         4   name, TCP, host key, authentication, shell
     │   ├─ CommandFailed(host)              1   it ran and ended with the wrong status
+    │   ├─ Held(host)                       1   another run holds GPUs or ports that this one needs
     │   └─ HostTimeout(host)                1   a named wait on a host passed its limit
     ├─ FleetError({host: HostError})       4/1  the worst of its parts
     └─ Interrupted(signum)            130/143   SIGINT or SIGTERM; names the hosts not finished
@@ -124,6 +125,10 @@ class Unreachable(HostError):
 
 class CommandFailed(HostError):
     """A command ran on the host and ended with a status that it should not have."""
+
+
+class Held(HostError):
+    """Another run holds GPUs or ports of this host; the message says whose it is, and since when."""
 
 
 class HostTimeout(HostError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clusterkit.errors import ClusterkitError, FleetError, HostError, HostTimeout, Interrupted
+from clusterkit.errors import ClusterkitError, FleetError, Held, HostError, HostTimeout, Interrupted
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs.events import Event
@@ -105,9 +105,7 @@ class Job:
                 failures[node.host] = HostError(node.host, f"its supervisor does not answer: {seen.error}")
             failure = self.watch.state(node.host).get("failure")
             if failure and failure["kind"] != "channel":
-                failures[node.host] = HostError(
-                    node.host, f"its supervisor cannot go on: {failure['detail']}"
-                )
+                failures[node.host] = _cannot_go_on(node.host, failure)
         if failures:
             raise FleetError(failures, "starting the supervisors, so no training was started")
         if self.watch.state(self.first).get("decision", {}).get("phase") in ("prepare", "start"):
@@ -279,6 +277,12 @@ class Job:
         self._keep(status)
         self.tell(Event("ended", self.record.run_id, status))
         return status
+
+
+def _cannot_go_on(host: str, failure: Mapping[str, Any]) -> HostError:
+    if failure["kind"] == "held":
+        return Held(host, str(failure["detail"]), "wait for it (--lock-wait SECONDS), or stop that run")
+    return HostError(host, f"its supervisor cannot go on: {failure['detail']}")
 
 
 def _files(node: NodeRecord) -> dict[str, Any]:

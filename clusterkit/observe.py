@@ -10,7 +10,9 @@ from typing import Any
 from clusterkit.errors import CommandFailed, HostError
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
-from clusterkit.runs.record import NodeRecord, RunRecord
+from clusterkit.runs import progress
+from clusterkit.runs.gathered import ends
+from clusterkit.runs.record import NodeRecord, RunRecord, RunStore
 from clusterkit.runs.status import Observed, document
 from clusterkit.sync import agent_script
 
@@ -22,11 +24,16 @@ def observe(
     forks: int,
     timeout: float,
     cancel: threading.Event | None = None,
+    live: bool = False,
 ) -> dict[str, Any]:
-    """The run's status document; a host that does not answer is `unobserved` in it, never an error here."""
+    """The run's status document; a host that does not answer is `unobserved` in it, never an error here.
+
+    With `live` also what `progress.added` adds.
+    """
+    more = ("--live",) if live else ()
 
     def one(node: NodeRecord) -> Observed:
-        script = agent_script(node.python, node.run_dir, "state")
+        script = agent_script(node.python, node.run_dir, "state", *more)
         result = remotes[node.host].run(script, timeout=timeout, doing="reading the run's state")
         try:
             return Observed(json.loads(result.text.strip().splitlines()[-1]))
@@ -39,7 +46,16 @@ def observe(
 
     outcome = fan_out({node.host: node for node in record.nodes}, one, forks=forks, cancel=cancel)
     missing = {host: Observed(None, _why(error)) for host, error in outcome.bad.items()}
-    return document(record, {**outcome.good, **missing})
+    status = document(record, {**outcome.good, **missing})
+    if not live:
+        return status
+    return progress.added(status, {host: seen.state or {} for host, seen in outcome.good.items()})
+
+
+def recorded(record: RunRecord, store: RunStore) -> dict[str, Any]:
+    """The status document of a run that is over, without asking any host: what `status --json` prints."""
+    paths = {rank: store.log(record.run_id, rank) for node in record.nodes for rank in node.ranks}
+    return progress.of_gathered(record.status, ends(paths))
 
 
 def _why(error: HostError) -> str:

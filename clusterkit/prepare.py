@@ -51,6 +51,7 @@ class Order:
     timeout: float = 60.0
     template: Path | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ def _plan(
         code=sync_name(root) if order.sync else None,
         timeouts=order.timeouts,
         template=order.template,
+        owner=order.owner,
     )
     result = plan.make(run_id, made, order.members, environments, _versions(facts), _homes(facts), request)
     return result, {alias: each.secrets_json for alias, each in environments.items()}

@@ -14,6 +14,7 @@ from clusterkit.planning.plan import NodePlan
 from clusterkit.prepare import Prepared
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
+from clusterkit.runs import onhosts
 from clusterkit.runs.events import Event
 from clusterkit.runs.record import NodeRecord, RunRecord
 from clusterkit.runs.watch import Tell
@@ -41,7 +42,8 @@ def stage(
 ) -> RunRecord:
     """Put agent, plan, key, secrets and code on every host; the record's directories become absolute."""
     package = agent.build()
-    key = random_secrets.token_hex(32)
+    # What another machine needs to read and stop the run, if it has a way to the hosts.
+    kept = {"channel.key": random_secrets.token_hex(32), onhosts.NAME: onhosts.text(record)}
     waiting = [node.alias for node in prepared.plan.nodes]
 
     def done(alias: str) -> None:
@@ -49,7 +51,7 @@ def stage(
         tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
 
     def one(node: NodePlan) -> Mapping[str, Any]:
-        return _stage_node(node, prepared, remotes[node.alias], package, key, manner.timeout)
+        return _stage_node(node, prepared, remotes[node.alias], package, kept, manner.timeout)
 
     jobs = {node.alias: node for node in prepared.plan.nodes}
     tell(Event("progress", record.run_id, {"doing": "staging", "waiting": list(waiting)}))
@@ -66,13 +68,18 @@ def stage(
 
 
 def _stage_node(
-    node: NodePlan, prepared: Prepared, remote: Remote, package: bytes, key: str, timeout: float
+    node: NodePlan,
+    prepared: Prepared,
+    remote: Remote,
+    package: bytes,
+    kept: Mapping[str, str],
+    timeout: float,
 ) -> Mapping[str, Any]:
     script = bootstrap(node.python, node.run_dir, len(package))
     stream = remote.open(script, timeout=timeout, doing="staging")
     try:
         stream.send(package)
-        files = {**node.files, "channel.key": key, "secrets.json": prepared.secrets[node.alias]}
+        files = {**node.files, **kept, "secrets.json": prepared.secrets[node.alias]}
         return send(stream, node, files, prepared.manifest)
     finally:
         stream.close()

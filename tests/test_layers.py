@@ -19,8 +19,8 @@ LAYERS = (
     {"__main__"},
     {"cli", "report"},
     {
-        *{"between", "fleet", "job", "launch", "logs", "observe", "paced", "preflight", "prepare", "proving"},
-        *{"reset", "smoke", "staging", "stop"},
+        *{"between", "finding", "fleet", "job", "launch", "lockwait", "logs", "observe", "on_end", "paced"},
+        *{"preflight", "prepare", "proving", "pruning", "reset", "smoke", "staging", "stop"},
     },
     {"agent", "interrupts", "planning", "runs", "smoke_job", "steps", "sync", "tables"},
     {"facts", "probes"},

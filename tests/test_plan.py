@@ -126,6 +126,7 @@ def test_plan_json() -> None:
         "workdir": "/home/u/.clusterkit/gpu02/code/proj-1a2b3c4d",
         "log_dir": "/home/u/.clusterkit/gpu02/runs/r1/logs",
         "timeouts": {"gate": 30, "join": 7, "node": 20, "grace": 9},
+        "hold": {"owner": "", "devices": [1]},
     }
 
 

@@ -56,7 +56,7 @@ app.command("launch", cls=AfterScript, short_help="Start a job on all nodes at o
 )
 app.command("logs", short_help="Show any rank's log by its global number.")(logs.logs)
 app.command("status", short_help="Show how a run stands, node by node.")(status.status)
-app.command("runs", short_help="List the runs recorded on this machine.")(runs.runs)
+app.add_typer(runs.app, name="runs", short_help="List runs; `runs prune` removes old ones.")
 app.command("stop", short_help="End a run on all its hosts, with nothing left behind.")(stop.stop)
 app.command("exec", cls=AfterDashes, short_help="Run one command on all hosts.")(exec_command.execute)
 app.command("inventory", short_help="Show what was understood of an inventory.")(inventory.inventory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from clusterkit import inventory as inventories
 from clusterkit import preflight, reset, tables
 from clusterkit.between import groups_of
+from clusterkit.cli.asking import agreed, asks
 from clusterkit.cli.session import Access, members, remotes_of
 from clusterkit.errors import ClusterkitError
 from clusterkit.interrupts import Interrupts
@@ -29,9 +29,6 @@ from clusterkit.report.terminal import Words
 from clusterkit.reset import Reset
 from clusterkit.steps.applying import Applied
 from clusterkit.steps.engine import Permissions
-
-# How soon a signal is noticed while an answer is waited for.
-_LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,8 @@ class Converge:
             reading, applied = preflight.apply(
                 self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
             )
-        agreed = bool(applied) or not reading.hosts_with_changes
-        proofs = self._prove(reading, replace(wanted, check=wanted.check or not agreed))
+        is_agreed = bool(applied) or not reading.hosts_with_changes
+        proofs = self._prove(reading, replace(wanted, check=wanted.check or not is_agreed))
         self._words.clear()
         return Result(reading, applied, proofs, time.monotonic() - begun)
 
@@ -126,7 +123,7 @@ class Converge:
         if not undoing.hosts or check:
             return Reset(undoing)
         head = "taking back:" if yes else "would take back:"
-        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or self._asks else []):
+        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or asks() else []):
             return Reset(undoing)
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
         after = reset.plan(self._read(), self._target.hosts)
@@ -151,47 +148,16 @@ class Converge:
 
     def _plan(self, reading: Reading, yes: bool, diff: bool) -> list[str]:
         """What is agreed to; without somebody who could, the report has it."""
-        if not (yes or self._asks):
+        if not (yes or asks()):
             return []
         head = "changing" if yes else "would change"
         shown = f"{head}:" if diff else f"{head} (--diff shows the commands):"
         return [shown, *changes.plan_lines(reading.verdicts, commands=diff)]
 
-    @property
-    def _asks(self) -> bool:
-        """True if there is a person at a terminal to answer."""
-        return sys.stdin.isatty() and sys.stderr.isatty()
-
     def _may(self, yes: bool, lines: Sequence[str]) -> bool:
-        """Show what would be done, and have it agreed to: by `--yes`, or by the person at the terminal."""
-        self._words.clear()
-        self._plan_shown = yes or self._asks
-        if yes:
-            for line in lines:
-                self._words.say(line)
-            return True
-        if not self._asks:
-            self._words.say(
-                "nothing was changed: there is no terminal to ask on (--yes does it without asking)"
-            )
-            return False
-        for line in lines:
-            # Who is asked sees what for, also with --json: this is not stdout.
-            self._words.insist(line)
-        sys.stderr.write("Go ahead? [y/N] ")
-        sys.stderr.flush()
-        agreed = self._answer() in ("y", "yes")
-        if not agreed:
-            self._words.insist("nothing was changed")
-        return agreed
-
-    def _answer(self) -> str:
-        """The line that the person types. Raises Interrupted: Ctrl-C is an answer too."""
-        while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
-            if self._interrupts.count:
-                sys.stderr.write("\n")
-            self._interrupts.check()
-        return sys.stdin.readline().strip().lower()
+        """Whether what is shown shall be done; the report need not show it again."""
+        self._plan_shown = yes or asks()
+        return agreed(self._words, self._interrupts, lines, yes=yes)
 
     def _doing(self, what: str, waiting: Sequence[str]) -> None:
         if waiting:

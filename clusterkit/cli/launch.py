@@ -90,6 +90,18 @@ def launch(
         float,
         typer.Option("--grace", min=0, metavar="SECONDS", help="Between SIGTERM and SIGKILL at the end."),
     ] = 40.0,
+    lock_wait: Annotated[
+        float,
+        typer.Option(
+            "--lock-wait", min=0, metavar="SECONDS", help="Wait so long for hosts that another run holds."
+        ),
+    ] = 0.0,
+    on_end: Annotated[
+        str | None,
+        typer.Option(
+            "--on-end", metavar="CMD", help="Run here when the run has ended, its status as JSON on stdin."
+        ),
+    ] = None,
     forks: Forks = FORKS,
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
@@ -132,10 +144,13 @@ def launch(
         check=preflight,
         timeout=timeout,
         template=template,
+        owner=launching.owner(),
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace),
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
-    starter = launching.Starter(order, access, words, as_json=as_json, quiet=quiet)
+    starter = launching.Starter(
+        order, access, words, as_json=as_json, quiet=quiet, lock_wait=lock_wait, on_end=on_end
+    )
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))
     raise typer.Exit(starter.launch(Manner(forks=forks, timeout=timeout, detach=detach)))

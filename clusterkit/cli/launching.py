@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from clusterkit.cli.session import Access, remotes_of
-from clusterkit.errors import InputError
+from clusterkit.errors import FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.launch import Manner, launch
+from clusterkit.lockwait import Patience
+from clusterkit.observe import recorded
+from clusterkit.on_end import tell_end
 from clusterkit.prepare import ChecksFailed, Order, Prepared, prepare
 from clusterkit.remote import Remote
 from clusterkit.report import checks, environment
@@ -19,7 +26,7 @@ from clusterkit.report.launch import LaunchReport
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import ReaderGone, Words, forget_reader
 from clusterkit.runs.events import Event
-from clusterkit.runs.record import RunStore, state_directory
+from clusterkit.runs.record import ENDED, RunStore, state_directory
 from clusterkit.steps import Verdict
 
 
@@ -50,15 +57,37 @@ def device_list(devices: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
+def owner() -> str:
+    """Who launches, as other users of the hosts are told: `ann@laptop`."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
 class Starter:
     """One order with the way to show what becomes of it."""
 
-    def __init__(self, order: Order, access: Access, words: Words, *, as_json: bool, quiet: bool) -> None:
+    def __init__(
+        self,
+        order: Order,
+        access: Access,
+        words: Words,
+        *,
+        as_json: bool,
+        quiet: bool,
+        lock_wait: float = 0.0,
+        on_end: str | None = None,
+    ) -> None:
         self._order = order
+        self._patience = Patience(lock_wait, self._tell)
         self._access = access
         self._words = words
         self._json = as_json
         self._report = LaunchReport(words, quiet=quiet)
+        self._on_end = on_end
+        self._run_id = ""
 
     def dry_run(self, output: Path | None, show_env: bool, forks: int) -> int:
         """Show the plan, and write its files into `output`."""
@@ -79,20 +108,55 @@ class Starter:
 
     def launch(self, manner: Manner) -> int:
         """Start the job and stay with it; the job's exit code."""
+        if self._on_end and manner.detach:
+            raise InputError(
+                "--on-end and --detach do not go together: nobody is here when the run ends",
+                "leave --detach out, or wait for the run: `clusterkit status --watch; YOUR COMMAND`",
+            )
         store = RunStore(state_directory(os.environ))
-        with (
-            Interrupts() as interrupts,
-            remotes_of(self._order.members, self._access, self._words) as remotes,
-        ):
-            prepared = self._prepare(remotes, interrupts, manner.forks)
-            status = launch(prepared, remotes, store, interrupts, manner, self._tell)
+        status: dict[str, Any] | None = None
+        with Interrupts() as interrupts:
+            try:
+                with remotes_of(self._order.members, self._access, self._words) as remotes:
+                    status = self._launch(remotes, store, interrupts, manner)
+            finally:
+                self._tell_end(store, status, interrupts)
         return int(status["exit_code"] or 0)
+
+    def _tell_end(self, store: RunStore, status: dict[str, Any] | None, interrupts: Interrupts) -> None:
+        """Run the command of --on-end, if there has been a run; how that goes changes no exit code."""
+        if not self._on_end or not self._run_id:
+            return
+        record = store.load(self._run_id)
+        if status is not None:
+            # More than the record where the disk here is full.
+            record = replace(record, status=status)
+        if record.state in ENDED:
+            problem = tell_end(self._on_end, recorded(record, store), interrupts)
+        else:
+            problem = f"--on-end was not run: run {record.run_id} is {record.state}, and not watched any more"
+        if problem:
+            self._words.insist(problem, "yellow")
+
+    def _launch(
+        self, remotes: Mapping[str, Remote], store: RunStore, interrupts: Interrupts, manner: Manner
+    ) -> dict[str, Any]:
+        while True:
+            prepared = self._prepare(remotes, interrupts, manner.forks)
+            try:
+                return launch(prepared, remotes, store, interrupts, manner, self._tell)
+            except FleetError as error:
+                # Somebody else has started since the hosts were read.
+                if not self._patience.again(error, interrupts):
+                    raise
 
     def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
         """Read, check and plan; what is not as it should be is shown, also where it forbids a start."""
         try:
             prepared = prepare(self._order, remotes, forks=forks, cancel=interrupts.cancel, tell=self._tell)
         except ChecksFailed as failed:
+            if self._patience.again(failed, interrupts):
+                return self._prepare(remotes, interrupts, forks)
             self._show_verdicts(failed.verdicts)
             raise
         self._show_verdicts(prepared.verdicts)
@@ -105,6 +169,7 @@ class Starter:
             self._words.insist(line, colour)
 
     def _tell(self, event: Event) -> None:
+        self._run_id = event.run_id if event.kind == "planned" else self._run_id
         try:
             if not self._json:
                 self._report.show(event)

@@ -63,14 +63,14 @@ def logs(
         raise InputError(
             "--json and --output do not go together", "--output prints the paths of the files, one a line"
         )
-    store, record = recorded_run(run, inventory)
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    store, record = recorded_run(run, inventory, access)
     ranks = choose(record, rank, node or [])
     if not ranks:
         raise NotFound(
             "no rank is selected",
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
-    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     reader = reading.Reader(store, record, ranks, inventory, access, timeout, as_json=as_json)
     if output:
         raise typer.Exit(reader.export(output))

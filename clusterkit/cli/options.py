@@ -18,7 +18,11 @@ Inventory = Annotated[
 InventoryOption = Annotated[
     str | None,
     typer.Option(
-        "--inventory", "-i", metavar="FILE", help="Look at the runs of this inventory.", show_default=False
+        "--inventory",
+        "-i",
+        metavar="FILE",
+        help="Look for runs on the hosts of this inventory too.",
+        show_default=False,
     ),
 ]
 Limit = Annotated[

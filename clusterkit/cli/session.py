@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterkit import finding
 from clusterkit import inventory as inventories
-from clusterkit.errors import ClusterkitError, InputError
+from clusterkit.errors import ClusterkitError, InputError, named
+from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory, Secret, Settings
 from clusterkit.remote import Connections, ConnectOptions, Prompter, Remote, terminal_prompter
 from clusterkit.report.terminal import Words
@@ -70,12 +72,58 @@ def members(argument: str | None, limit: str | None, words: Words) -> Members:
     return Members(inventory, tuple(settings))
 
 
-def recorded_run(run: str | None, inventory: str | None) -> tuple[RunStore, RunRecord]:
-    """The run that is meant: by its id, else the newest of this inventory, else the newest of all."""
+def recorded_run(run: str | None, inventory: str | None, access: Access) -> tuple[RunStore, RunRecord]:
+    """The run that is meant: by its id, else the newest of this inventory, else the newest of all.
+
+    With an inventory its hosts are asked too, so that a run from another machine is found; it is recorded
+    here then. Raises NotFound.
+    """
     store = RunStore(state_directory(os.environ))
-    if run is not None:
+    if inventory is None:
+        return store, store.newest(_inventory_path(None)) if run is None else store.load(run)
+    if run is not None and run in store.identifiers():
         return store, store.load(run)
-    return store, store.newest(_inventory_path(inventory))
+    path = str(inventories.find(inventory, Path.cwd(), os.environ).path.resolve())
+    words = Words()
+    with hosts_of(path, access, words) as hosts:
+        return store, _on_hosts_or_here(run, hosts, store, words)
+
+
+@contextmanager
+def hosts_of(inventory: str, access: Access, words: Words) -> Iterator[finding.Hosts]:
+    """Every host of an inventory, connected, to look for runs on."""
+    loaded = inventories.load(Path(inventory))
+    members = [inventories.settings(loaded, host)[0] for host in loaded.hosts.values()]
+    with Interrupts() as interrupts, remotes_of(members, access, words) as remotes:
+        by_alias = {each.alias: each for each in members}
+        yield finding.Hosts(inventory, by_alias, remotes, cancel=interrupts.cancel)
+
+
+def runs_of(store: RunStore, inventory: str) -> list[str]:
+    """The runs recorded here that were started from this inventory."""
+    return [record.run_id for record in store.records() if record.inventory == inventory]
+
+
+def look_on(hosts: finding.Hosts, words: Words) -> finding.Found:
+    """Which hosts have which runs; who does not answer is named."""
+    words.progress(f"asking {len(hosts.members)} hosts for runs")
+    found = finding.look(hosts)
+    words.clear()
+    for host, error in found.silent.items():
+        words.say(f"{named(host, error.message)}; runs that are only there are not seen", "yellow")
+    return found
+
+
+def _on_hosts_or_here(run: str | None, hosts: finding.Hosts, store: RunStore, words: Words) -> RunRecord:
+    """The run that `run` names, else the newest, of those on the hosts and those recorded here."""
+    found = look_on(hosts, words)
+    here = store.identifiers() if run else runs_of(store, hosts.inventory)
+    run_id = finding.choose(run, found, here, hosts.inventory)
+    if run_id in store.identifiers():
+        return store.load(run_id)
+    record = finding.read(run_id, found, hosts)
+    store.save(record)
+    return record
 
 
 def _inventory_path(inventory: str | None) -> str | None:
@@ -103,10 +151,13 @@ def remotes_of(settings: Sequence[Settings], access: Access, words: Words) -> It
 @contextmanager
 def run_remotes(record: RunRecord, inventory: str | None, access: Access) -> Iterator[Mapping[str, Remote]]:
     """Connections to a run's hosts: as they were reached, with the secrets that the inventory has today."""
-    current = {each.alias: each for each in _todays_settings(inventory or record.inventory)}
-    settings = [node.settings(current.get(node.host)) for node in record.nodes]
+    path = inventory or record.inventory
+    current = {each.alias: each for each in _todays_settings(path)}
+    # A node without a way to it is one of a run that was found on the other hosts.
+    absent = {node.host: finding.Absent(node.host, path) for node in record.nodes if not node.reach}
+    settings = [node.settings(current.get(node.host)) for node in record.nodes if node.reach]
     with remotes_of(settings, access, Words()) as remotes:
-        yield remotes
+        yield {**remotes, **absent}
 
 
 def _todays_settings(path: str) -> list[Settings]:

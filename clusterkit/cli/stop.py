@@ -54,7 +54,8 @@ def stop(
     from clusterkit.report.terminal import Words
     from clusterkit.stop import stop as stop_run
 
-    store, record = recorded_run(run, inventory)
+    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
+    store, record = recorded_run(run, inventory, access)
     words = Words(quiet=as_json)
     waiting = [node.host for node in record.nodes]
 
@@ -63,7 +64,6 @@ def stop(
         report.progress(words, waiting)
 
     report.progress(words, waiting)
-    access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     with Interrupts() as interrupts, run_remotes(record, inventory, access) as remotes:
         result = stop_run(
             record,

@@ -78,7 +78,13 @@ def _state(arguments: List[str]) -> int:
         state = record.current(*plan.open_run(arguments[0]))
     except plan.PlanError as error:
         return _print({"error": str(error)})
-    return _print(state if state is not None else {"error": "%s: never started" % arguments[0]})
+    if state is None:
+        return _print({"error": "%s: never started" % arguments[0]})
+    if "--live" in arguments:
+        from . import glance
+
+        state["live"] = glance.of(state)
+    return _print(state)
 
 
 def _stop(arguments: List[str]) -> int:

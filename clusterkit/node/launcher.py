@@ -131,8 +131,11 @@ class Launcher:
         os.dup2(null, 1)
         os.dup2(log, 2)
         os.chdir(self._plan.workdir)
-        os.umask(self._umask)
+        # Paddle's launcher writes the job's whole environment beside the logs. The rank entry gives the
+        # user's own umask back to the script.
+        os.umask(0o077)
         environ = environment(self._plan)
+        environ[processes.UMASK] = "%o" % self._umask
         at = self._wait_for_time(go)
         if at is None:
             os._exit(0)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .files import RunFiles, expanded
 
@@ -46,6 +46,8 @@ class Plan(NamedTuple):
     log_dir: str
     keep_environment: List[str]
     timeouts: Timeouts
+    # owner ("ann@laptop"), devices (the host's numbers, None on CPUs)
+    hold: Optional[Dict[str, Any]] = None
 
     def log(self, local_rank: int) -> str:
         """The file in which Paddle's launcher keeps this local rank's output."""
@@ -99,6 +101,7 @@ def parse(raw: Dict[str, Any]) -> Plan:
         log_dir=expanded(raw["log_dir"]),
         keep_environment=list(raw["keep_environment"]),
         timeouts=limits,
+        hold=raw.get("hold"),
     )
     if not 0 <= plan.node_rank < len(nodes):
         raise ValueError("node rank %d is not one of %d nodes" % (plan.node_rank, len(nodes)))

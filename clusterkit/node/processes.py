@@ -8,6 +8,8 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Set
 
 RUN_MARK = "CLUSTERKIT_RUN_ID"
 NODE_MARK = "CLUSTERKIT_NODE_RANK"
+# How the rank entry learns the umask that the script shall have.
+UMASK = "CLUSTERKIT_UMASK"
 
 # How long killed processes may take to disappear before they are reported as left (uninterruptible sleep).
 PROOF_LIMIT = 10.0

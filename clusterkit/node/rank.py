@@ -108,6 +108,8 @@ def run(run_dir: str, command: List[str]) -> int:
         failure = {"kind": "world size", "detail": str(error)}
         record.note(started_at=now, ended_at=now, exit_code=1, failure=failure)
         return _refuse("%s; the script was not started" % error, 1)
+    if processes.UMASK in environ:
+        os.umask(int(environ.pop(processes.UMASK), 8))
     environ.update(read_json(files.secrets) or {})
     stacks.arrange(files, local_rank(environ), environ)
     return _supervised(record, _script(command), environ)

@@ -15,6 +15,7 @@ from . import processes
 from .control import ControlError, ControlServer
 from .coordinator import Coordinator, peers_of, significant
 from .files import RunFiles, write_json
+from .hold import Hold
 from .life import NO_FAILURE, Life
 from .listeners import who_listens
 from .master import MasterQuery, MasterReach
@@ -74,6 +75,20 @@ class Supervisor:
         self._reach = MasterReach(plan, self._selector)
         self._control = ControlServer(plan, self._selector, self.state, self._command)
         self._link = self._join_channel()
+        self._hold = self._take_hold()
+
+    def _take_hold(self) -> Hold:
+        """GPUs and ports are ours; where they are another run's, this node has failed and says so."""
+        hold = Hold(self._plan)
+        try:
+            problem = hold.take()
+        except OSError as error:
+            # A full disk is no reason not to train: without it nobody is told, that is all.
+            _log("cannot say what is held: %s: %s" % (error.filename, error.strerror))
+            return hold
+        if problem:
+            self._life.fail("held", problem)
+        return hold
 
     def _join_channel(self) -> Union[Coordinator, Peer, None]:
         key = self._files.channel_key()
@@ -97,6 +112,7 @@ class Supervisor:
             _log(traceback.format_exc())
             self._end_in_panic("the supervisor failed: %s" % traceback.format_exc().splitlines()[-1])
         self._publish(time.monotonic(), final=True)
+        self._hold.release()
         self._control.close(_FAREWELL)
         if self._link is not None:
             self._link.close()

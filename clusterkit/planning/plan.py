@@ -39,6 +39,7 @@ class Request:
 
     `code` is the name under which the code is synced, None where it is on a shared mount already
     (`--no-sync`); `root` is the sync root here. `template` is a file or folder that overrides ours.
+    `owner` (`ann@laptop`) is told to other users of the hosts.
     """
 
     script: str
@@ -47,6 +48,7 @@ class Request:
     code: str | None
     timeouts: Timeouts = field(default_factory=Timeouts)
     template: Path | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,8 @@ def _node_plan(
         "command": command,
     }
     description = _description(run_id, topology, node, workdir, logs, environment, request.timeouts)
+    devices = None if node.devices is None else list(node.devices)
+    description["hold"] = {"owner": request.owner, "devices": devices}
     files = {
         "plan.json": json.dumps(description, indent=1, ensure_ascii=False) + "\n",
         "node.sh": render(TEMPLATE, values, request.template),

@@ -11,6 +11,9 @@ from clusterkit.report.folding import fold
 from clusterkit.runs.record import RunRecord, age
 from clusterkit.runs.selection import fold_ranks
 
+# Beyond this many ranks a table of them is no overview any more: each node has a line already.
+_MOST_RANKS = 64
+
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as aligned columns, two blanks apart; the first row is the heading."""
@@ -23,7 +26,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
-    """A run: one line for it, one for each node, and the root failure's last lines."""
+    """A run: one line for it, one for each node, one for each rank, and the root failure's last lines."""
     reason = f": {status['reason']}" if status.get("reason") else ""
     code = f" (exit {status['exit_code']})" if status.get("exit_code") is not None else ""
     lines = [f"run {status['run_id']}  {status['state']}{code}{reason}", ""]
@@ -31,6 +34,8 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     rows += [_node_row(node, status["ranks"]) for node in status["nodes"]]
     lines += table(rows)
     lines += [named(node["host"], node["error"]) for node in status["nodes"] if node["error"]]
+    lines += [_gpus(node) for node in status["nodes"] if node.get("gpus")]
+    lines += _rank_table(status["ranks"])
     last = last_lines(status)
     lines += ["", *last] if last else []
     return lines
@@ -65,8 +70,57 @@ def _node_row(node: Mapping[str, Any], ranks: Iterable[Mapping[str, Any]]) -> li
 
 
 def _how_ended(rank: Mapping[str, Any]) -> str:
-    how = f"signal {rank['signal']}" if rank["signal"] else f"exit {rank['exit_code']}"
-    return f"{rank['rank']}: {how}"
+    return f"{rank['rank']}: {end_of(rank)}"
+
+
+def end_of(rank: Mapping[str, Any]) -> str:
+    """`exit 0`, `signal 9`, or "" for a rank that has not ended."""
+    if rank["signal"]:
+        return f"signal {rank['signal']}"
+    return "" if rank["exit_code"] is None else f"exit {rank['exit_code']}"
+
+
+def _rank_table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far each rank has come, with an empty line before it; nothing where that was not asked for."""
+    if not 0 < len(ranks) <= _MOST_RANKS or "joined" not in ranks[0]:
+        return []
+    heading = ["RANK", "HOST", "JOINED", "STEP", "LOG BYTES", "LAST LINE", "END"]
+    rows = [_rank_row(rank) for rank in ranks]
+    # Of a run that is over nobody asks how old its last line is, and many scripts count no steps.
+    told = [column for column in range(len(heading)) if any(row[column] for row in rows)]
+    return ["", *table([[row[column] for column in told] for row in (heading, *rows)])]
+
+
+def _rank_row(rank: Mapping[str, Any]) -> list[str]:
+    age_s = rank["line_age_s"]
+    return [
+        str(rank["rank"]),
+        rank["host"],
+        "yes" if rank["joined"] else "no",
+        step_of(rank),
+        size(rank["bytes"]),
+        "" if age_s is None else f"{span(age_s)} ago",
+        end_of(rank),
+    ]
+
+
+def step_of(rank: Mapping[str, Any]) -> str:
+    """`epoch 2 step 120/1000`, as much of it as the rank's log says."""
+    if rank["step"] is None:
+        return ""
+    epoch = "" if rank["epoch"] is None else f"epoch {rank['epoch']} "
+    return f"{epoch}step {rank['step']}" + (f"/{rank['steps']}" if rank["steps"] else "")
+
+
+def _gpus(node: Mapping[str, Any]) -> str:
+    return f"{node['host']}: {'; '.join(_gpu(gpu) for gpu in node['gpus'])}"
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    used, memory_used, memory = (
+        "?" if gpu[key] is None else gpu[key] for key in ("used_percent", "memory_used_mib", "memory_mib")
+    )
+    return f"GPU {gpu['index']} {used} %, {memory_used} of {memory} MiB"
 
 
 def runs_lines(records: Iterable[RunRecord], now: float | None = None) -> list[str]:

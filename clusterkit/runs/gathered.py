@@ -7,7 +7,7 @@ the same bytes to the same places, and a file's size is the offset to go on from
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -97,3 +97,14 @@ def tail_offset(path: Path, lines: int) -> int:
                     return start + index + 1
             position = start
         return 0 if lines else end
+
+
+def ends(paths: Mapping[int, Path], count: int = 4096) -> dict[int, str]:
+    """The last `count` bytes of each of these files as text; a file that is not there is left out."""
+    found = {}
+    for rank, path in paths.items():
+        if path.exists():
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - count))
+                found[rank] = file.read(count).decode("utf-8", "replace")
+    return found

@@ -228,3 +228,13 @@ def _record(document: Mapping[str, Any]) -> RunRecord:
 def age(record: RunRecord, now: float | None = None) -> float:
     """Seconds since the run was started."""
     return (time.time() if now is None else now) - record.created_at
+
+
+def as_document(record: RunRecord) -> dict[str, Any]:
+    """The record as JSON: what `run.json` holds."""
+    return _document(record)
+
+
+def from_document(document: Mapping[str, Any]) -> RunRecord:
+    """The record that `as_document` wrote. Raises KeyError, TypeError, ValueError."""
+    return _record(document)

@@ -53,15 +53,28 @@ class OtherRuns(Step):
     def explain(self, change: Change) -> str:
         run = (_fighting(change) or _rivals(change.host, change.fleet))[0]
         if run.devices:
-            return f"run {run.run_id} is alive here and uses GPU {','.join(map(str, sorted(run.devices)))}"
+            return f"{_named(run)} is alive here and uses GPU {','.join(map(str, sorted(run.devices)))}"
         if run.devices is None and _wanted(change.host, change.fleet):
-            return f"run {run.run_id} is alive here, and which GPUs it uses cannot be seen"
-        return f"run {run.run_id} is alive here and shares the CPUs"
+            return f"{_named(run)} is alive here, and which GPUs it uses cannot be seen"
+        return f"{_named(run)} is alive here and shares the CPUs"
 
     def hint(self, change: Change) -> str:
         run = (_fighting(change) or _rivals(change.host, change.fleet))[0]
         elsewhere = ", or choose others with --devices" if _wanted(change.host, change.fleet) else ""
-        return f"wait for it, or clusterkit stop {run.run_id}{elsewhere}"
+        return f"wait for it (--lock-wait SECONDS), or clusterkit stop {run.run_id}{elsewhere}"
+
+
+def _named(run: LiveRun) -> str:
+    """The run, whose it is, and since when."""
+    owner = f" of {run.owner}" if run.owner else ""
+    age = "" if run.age_s is None else f", started {_span(run.age_s)} ago,"
+    return f"run {run.run_id}{owner}{age}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    return f"{seconds / 3600:.0f} h"
 
 
 def _wanted(host: str, fleet: Fleet) -> frozenset[int]:

@@ -3,7 +3,7 @@
 from clusterkit.sync.collecting import DEFAULT_LIMIT, collect
 from clusterkit.sync.manifest import Entry, Manifest
 from clusterkit.sync.roots import sync_name, sync_root
-from clusterkit.sync.scripts import agent_script, attach_script, bootstrap, removal
+from clusterkit.sync.scripts import agent_script, attach_script, bootstrap, removal, shell_path
 from clusterkit.sync.staging import StageResult, send
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "collect",
     "removal",
     "send",
+    "shell_path",
     "sync_name",
     "sync_root",
 ]

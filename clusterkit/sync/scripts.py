@@ -47,15 +47,15 @@ def bootstrap(python: str, run_dir: str, agent_size: int) -> str:
 
     New directories are 0700, the agent is 0600. What follows on stdin is read by `stage` from its first byte.
     """
-    command = f"{_path(python)} -I -c {shlex.quote(_RECEIVE)} {_path(run_dir)} {agent_size}"
+    command = f"{shell_path(python)} -I -c {shlex.quote(_RECEIVE)} {shell_path(run_dir)} {agent_size}"
     return f"{_found(python)}exec {command}\n"
 
 
 def agent_script(python: str, run_dir: str, verb: str, *arguments: str) -> str:
     """A script that becomes a command of the run's agent: `state`, `stop --grace 40`."""
-    agent = _path(run_dir.rstrip("/") + "/agent.pyz")
+    agent = shell_path(run_dir.rstrip("/") + "/agent.pyz")
     words = " ".join(shlex.quote(argument) for argument in arguments)
-    command = f"{_path(python)} -I {agent} {shlex.quote(verb)} {_path(run_dir)} {words}".rstrip()
+    command = f"{shell_path(python)} -I {agent} {shlex.quote(verb)} {shell_path(run_dir)} {words}".rstrip()
     missing = f'echo "no such run here: there is no "{agent} >&2; exit 66'
     return f"{_found(python)}[ -f {agent} ] || {{ {missing}; }}\nexec {command}\n"
 
@@ -70,23 +70,23 @@ def removal(python: str, run_dir: str, log_dir: str) -> str:
 
     Only directories that carry the run's id are touched: `run_dir`, and the parent of a `log_dir` elsewhere.
     """
-    run, agent, plan = (_path(run_dir.rstrip("/") + name) for name in ("", "/agent.pyz", "/plan.json"))
+    run, agent, plan = (shell_path(run_dir.rstrip("/") + name) for name in ("", "/agent.pyz", "/plan.json"))
     # Without a plan nothing can have been started.
-    stop = f"{_path(python)} -I {agent} stop {run} --grace 0 </dev/null >/dev/null || exit 1"
+    stop = f"{shell_path(python)} -I {agent} stop {run} --grace 0 </dev/null >/dev/null || exit 1"
     lines = [f"if [ -f {agent} ] && [ -f {plan} ]; then {stop}; fi", f"rm -rf -- {run}"]
     parent, run_id = log_dir.rstrip("/").rpartition("/")[0], run_dir.rstrip("/").rpartition("/")[2]
     if parent != run_dir.rstrip("/") and parent.rpartition("/")[2] == run_id:
-        lines.append(f"rm -rf -- {_path(parent)}")
+        lines.append(f"rm -rf -- {shell_path(parent)}")
     return "\n".join(lines) + "\n"
 
 
 def _found(python: str) -> str:
     """A line that says in words that there is no such interpreter; shells say it in many ways."""
-    word = _path(python)
+    word = shell_path(python)
     return f'command -v {word} >/dev/null 2>&1 || {{ echo "there is no "{word} >&2; exit 127; }}\n'
 
 
-def _path(path: str) -> str:
+def shell_path(path: str) -> str:
     """`path` as one shell word; a `~/` at its start is the home of whoever runs the script."""
     if path == "~":
         return '"$HOME"'

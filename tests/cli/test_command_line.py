@@ -116,6 +116,11 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
             "PADDLE_NNODES cannot be set",
         ),
         (["launch", "--env-file", "no.env", "inventory.ini", "train.py"], 2, "no.env: no such file"),
+        (
+            ["launch", "--detach", "--on-end", "cat", "inventory.ini", "train.py"],
+            2,
+            "--on-end and --detach do not go together: nobody is here when the run ends",
+        ),
         (["logs"], 2, "no run is recorded"),
         (["logs", "--follow", "--output", "x"], 2, "do not go together"),
         (["logs", "--run", "x"], 2, "no run `x`"),
@@ -123,6 +128,9 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
         (["stop"], 2, "no run is recorded"),
         (["nosuch"], 2, "No such command"),
         (["runs"], 0, "no run is recorded"),
+        (["runs", "--state", "dead"], 2, "there is no such state"),
+        (["runs", "--since", "soon"], 2, "`soon` is not a time span"),
+        (["runs", "prune"], 2, "--older-than or --keep"),
     ],
 )
 def test_typing_errors(folder: Path, arguments: list[str], code: int, words: str) -> None:

@@ -1,6 +1,6 @@
 """A job without Paddle (the launcher is real): counts, and behaves as its arguments say.
 
-drill.py SECONDS [--fail RANK:CODE:AFTER] [--ignore-term] [--orphan] [--rate LINES_PER_SECOND]
+drill.py SECONDS [--fail RANK:CODE:AFTER] [--ignore-term] [--orphan] [--rate LINES_PER_SECOND] [--steps N]
 """
 
 import argparse
@@ -16,6 +16,7 @@ parser.add_argument("--fail", default="")
 parser.add_argument("--ignore-term", action="store_true")
 parser.add_argument("--orphan", action="store_true")
 parser.add_argument("--rate", type=float, default=10.0)
+parser.add_argument("--steps", type=int, default=0)
 options = parser.parse_args()
 
 rank = int(os.environ["PADDLE_TRAINER_ID"])
@@ -31,6 +32,8 @@ begun = time.monotonic()
 count = 0
 while time.monotonic() - begun < options.seconds:
     print(f"rank {rank} line {count}", flush=True)
+    if options.steps:
+        print(f"epoch 1 step {count}/{options.steps} loss 0.5", flush=True)
     count += 1
     if options.fail:
         who, code, after = options.fail.split(":")
