@@ -13,16 +13,20 @@ from clusterkit.report.terminal import Words
 _LOOK_S = 0.1
 
 
+def asks() -> bool:
+    """True if there is a person at a terminal to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def agreed(words: Words, interrupts: Interrupts, lines: Sequence[str], *, yes: bool) -> bool:
     """Show what would be done, and whether it shall be. Raises Interrupted: Ctrl-C is an answer too."""
     words.clear()
-    asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
     for line in lines:
         # Who is asked sees what for, also with --json: this is not stdout.
-        (words.insist if asks else words.say)(line)
+        (words.say if yes or not asks() else words.insist)(line)
     if yes:
         return True
-    if not asks:
+    if not asks():
         words.say("nothing was changed: there is no terminal to ask on (--yes does it without asking)")
         return False
     sys.stderr.write("Go ahead? [y/N] ")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from clusterkit import preflight, reset
 from clusterkit.between import groups_of
-from clusterkit.cli.asking import agreed
+from clusterkit.cli.asking import agreed, asks
 from clusterkit.cli.session import Access, members, remotes_of, site_tables
 from clusterkit.errors import ClusterkitError
 from clusterkit.interrupts import Interrupts
@@ -116,7 +116,7 @@ class Converge:
         if not undoing.hosts or check:
             return Reset(undoing)
         head = "taking back:" if yes else "would take back:"
-        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or self._asks else []):
+        if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or asks() else []):
             return Reset(undoing)
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
         after = reset.plan(self._read(), self._target.hosts)
@@ -141,21 +141,16 @@ class Converge:
 
     def _plan(self, reading: Reading, yes: bool, diff: bool) -> list[str]:
         """What is agreed to; without somebody who could, the report has it."""
-        if not (yes or self._asks):
+        if not (yes or asks()):
             return []
         head = "changing" if yes else "would change"
         shown = f"{head}:" if diff else f"{head} (--diff shows the commands):"
         return [shown, *changes.plan_lines(reading.verdicts, commands=diff)]
 
-    @property
-    def _asks(self) -> bool:
-        """True if there is a person at a terminal to answer."""
-        return sys.stdin.isatty() and sys.stderr.isatty()
-
     def _may(self, yes: bool, lines: Sequence[str]) -> bool:
-        """Show what would be done, and have it agreed to; without somebody who could, the report shows it."""
-        self._plan_shown = yes or self._asks
-        return agreed(self._words, self._interrupts, lines if self._plan_shown else (), yes=yes)
+        """Whether what is shown shall be done; the report need not show it again."""
+        self._plan_shown = yes or asks()
+        return agreed(self._words, self._interrupts, lines, yes=yes)
 
     def _doing(self, what: str, waiting: Sequence[str]) -> None:
         if waiting:

@@ -22,6 +22,7 @@ def waits_in_a_thread():
     time.sleep(30)
 threading.Thread(target=waits_in_a_thread, daemon=True).start()
 def odd_one():
+    open(__file__ + ".running", "w").close()
     time.sleep(30)
 odd_one()
 """
@@ -58,7 +59,7 @@ def test_all_threads_are_written_and_the_process_goes_on(files: RunFiles, tmp_pa
     environ = dict(os.environ)
     stacks.arrange(files, 1, environ)
     with running(tmp_path, environ) as process:
-        assert until(lambda: stacks.listens(process.pid))
+        assert until(lambda: stacks.listens(process.pid) and (tmp_path / "script.py.running").exists())
         dump = Path(files.stacks(1))
         for _ in range(2):
             before = dump.read_text().count("in odd_one")
