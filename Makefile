@@ -51,7 +51,7 @@ unit: $(VENV)/.with-tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not hosts and not paddle" $(PYTEST_ARGS)
 
 bench: $(VENV)/.with-tests
-	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in tests/bench/*.py; do $(BIN)/python -m tests.bench.$$(basename $$script .py) || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -177,6 +177,24 @@ def test_dockers_daemon_is_killed(contained: Contained) -> None:
     assert nothing_left(contained)
 
 
+def test_a_host_loses_its_power(contained: Contained) -> None:
+    """The others stop; when it is back, nothing of the run is there, and nothing is in the next one's way."""
+    launch = contained.training("--node-timeout", "5")
+    contained.sandbox.kill("node02")
+    try:
+        finished = launch.wait()
+        assert finished.code == 4, finished.err
+        assert "node02" in finished.last_line
+        assert nothing_left(contained, ("node01",))
+    finally:
+        contained.sandbox.start("node02")
+        do(contained.sandbox, "node02", "rm -f /run/docker.pid")
+        engines.start_docker(contained.sandbox, "node02")
+    assert nothing_left(contained)
+    again = contained.run("launch", contained.inventory(), "whoami.py", limit=180)
+    assert again.code == 0, again.err
+
+
 def test_ranks_that_ignore_sigterm_end_within_the_grace(contained: Contained) -> None:
     inventory = contained.inventory()
     launch = contained.start(
