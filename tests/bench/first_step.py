@@ -23,7 +23,7 @@ from pathlib import Path
 
 from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec
-from tests.containers.conftest import Rig
+from tests.containers.conftest import TRAPS, Rig
 from tests.preflight import engines
 
 BUDGET = 1.1
@@ -135,6 +135,8 @@ def typed(hosts: Sandbox, node_rank: int, image: str) -> str:
     if not image:
         return f"cd {CODE} && rm -rf logs && exec {shlex.join([sys.executable, *launcher])}"
     run = ["docker", "run", "--rm", "--network", "host", "--shm-size", "2g", "--volume", f"{CODE}:{CODE}"]
+    for name in TRAPS:  # Who types has learned what this image brings along.
+        run += ["--env", name]
     return f"rm -rf {CODE}/logs; exec {shlex.join([*run, '--workdir', CODE, image, 'python3', *launcher])}"
 
 
