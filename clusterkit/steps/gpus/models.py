@@ -9,7 +9,7 @@ from clusterkit.facts import Facts
 from clusterkit.probes import GPUS
 from clusterkit.probes.gpu_driver import GPU_DRIVER
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
-from clusterkit.steps.gpus.scope import gpus, outvoted, silent
+from clusterkit.steps.gpus.scope import gpus, models, outvoted, silent
 
 
 class GpuCount(Step):
@@ -88,26 +88,26 @@ class GpuModel(Step):
         declared = fleet.members[host].gpu_model
         if declared:
             return {"model": Containing(declared), "memory_gib": _memory(fleet.facts[host])}
-        return {"model": fleet.majority(_models), "memory_gib": fleet.majority(_memory)}
+        return {"model": fleet.majority(models), "memory_gib": fleet.majority(_memory)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """The different models of the host, and its smallest GPU's memory."""
         facts = fleet.facts[host]
-        return {"model": _models(facts), "memory_gib": _memory(facts)}
+        return {"model": models(facts), "memory_gib": _memory(facts)}
 
     def severity(self, change: Change) -> Severity:
         """Two models may be meant: then it is for the inventory to say so."""
-        sure = change.settings.gpu_model or outvoted(change.fleet, _models)
+        sure = change.settings.gpu_model or outvoted(change.fleet, models)
         return "failed" if sure and "model" in change.keys else "warning"
 
     def explain(self, change: Change) -> str:
         if "model" not in change.keys:
-            have, most = change.actual["memory_gib"], change.desired["memory_gib"]
-            return f"its GPUs have {have} GiB, those of most hosts {most} GiB"
-        models = " and ".join(_models(change.facts) or ())
+            own, most = change.actual["memory_gib"], change.desired["memory_gib"]
+            return f"its GPUs have {own} GiB, those of most hosts {most} GiB"
+        have = " and ".join(models(change.facts) or ())
         if change.settings.gpu_model:
-            return f"its GPUs are {models}; gpu_model is {change.settings.gpu_model}"
-        return f"its GPUs are {models}; most hosts have {' and '.join(change.fleet.majority(_models) or ())}"
+            return f"its GPUs are {have}; gpu_model is {change.settings.gpu_model}"
+        return f"its GPUs are {have}; most hosts have {' and '.join(change.fleet.majority(models) or ())}"
 
     def hint(self, change: Change) -> str:
         if change.settings.gpu_model:
@@ -122,10 +122,6 @@ def _count(facts: Facts) -> int | None:
 def _cards(facts: Facts) -> int:
     driver = facts.get(GPU_DRIVER)
     return len(driver.cards) if driver else 0
-
-
-def _models(facts: Facts) -> tuple[str, ...] | None:
-    return tuple(sorted({gpu.name for gpu in gpus(facts)})) or None
 
 
 def _memory(facts: Facts) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from clusterkit.facts import Facts
@@ -77,6 +78,26 @@ def named(numbers: Iterable[object]) -> str:
 def tuple_of(value: object) -> tuple[str, ...]:
     """A state's value that is a list of GPUs."""
     return value if isinstance(value, tuple) else ()
+
+
+def models(facts: Facts) -> tuple[str, ...] | None:
+    """The different GPU models of a host, sorted; None without GPUs."""
+    return tuple(sorted({gpu.name for gpu in gpus(facts)})) or None
+
+
+def alike(host: str, fleet: Fleet) -> Fleet:
+    """The part of the fleet that has this host's GPU models, itself included.
+
+    What belongs to a model (links, ECC) is compared there: a smaller group of another model is not a fault.
+    """
+    return fleet.once(_by_models)[models(fleet.facts[host])]
+
+
+def _by_models(fleet: Fleet) -> dict[tuple[str, ...] | None, Fleet]:
+    found: dict[tuple[str, ...] | None, dict[str, Facts]] = {}
+    for host, facts in fleet.facts.items():
+        found.setdefault(models(facts), {})[host] = facts
+    return {key: replace(fleet, facts=facts) for key, facts in found.items()}
 
 
 def outvoted(fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
