@@ -100,7 +100,9 @@ def _by_models(fleet: Fleet) -> dict[tuple[str, ...] | None, Fleet]:
     return {key: replace(fleet, facts=facts) for key, facts in found.items()}
 
 
-def outvoted(fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
-    """Whether more than half of the hosts agree, so three at least: one that differs is then a fault."""
+def outvoted(host: str, fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
+    """Whether the host's group agrees, or more than half of all hosts: one that differs is then a fault."""
+    if fleet.agreed(host, read):
+        return True
     values, most = list(fleet.each(read).values()), fleet.majority(read)
     return 2 * sum(value == most for value in values) > len(values)
