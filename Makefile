@@ -50,7 +50,7 @@ check: $(VENV)/.with-tests
 unit: $(VENV)/.with-tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not hosts and not paddle" $(PYTEST_ARGS)
 
-bench: $(VENV)/.with-tests
+bench: $(VENV)/.with-bench
 	@for script in tests/bench/*.py; do $(BIN)/python -m tests.bench.$$(basename $$script .py) || exit 1; done
 
 clean:
@@ -86,4 +86,9 @@ $(VENV)/.with-tests: $(VENV)/.with-paddle
 	@echo "Installing the test tools into $(VENV) (once)"
 	@$(PIP) install --quiet --upgrade 'pip>=25.1'
 	@$(PIP) install --quiet --group test
+	@touch $@
+
+$(VENV)/.with-bench: $(VENV)/.with-tests
+	@echo "Installing what preflight is measured against into $(VENV) (once)"
+	@$(PIP) install --quiet --group bench
 	@touch $@

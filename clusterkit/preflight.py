@@ -24,6 +24,7 @@ from clusterkit.probes import LAUNCH
 from clusterkit.remote import fan_out
 from clusterkit.remote.protocol import Remote
 from clusterkit.steps import Fleet, Step, Verdict
+from clusterkit.steps.agreement import Groups
 from clusterkit.steps.applying import Applied, outcome, script
 from clusterkit.steps.engine import Permissions, Status
 from clusterkit.tables import Tables
@@ -40,7 +41,7 @@ class Target:
     """All hosts of the inventory (rules between nodes name them all), and those that this call is about.
 
     `tables` are the site's own, None for those that are shipped. Reading one host may take `timeout` seconds,
-    once it is connected.
+    once it is connected. `groups` are those of the inventory: hardware may differ between them.
     """
 
     members: tuple[Settings, ...]
@@ -48,6 +49,7 @@ class Target:
     tables: Tables | None = None
     permissions: Permissions = field(default_factory=Permissions)
     timeout: float = FACTS_TIMEOUT_S
+    groups: Groups = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,8 @@ def _fleet(target: Target, facts: Mapping[str, Facts]) -> tuple[Fleet, Mapping[s
     members = {each.alias: each for each in target.members}
     answering = [each for each in target.members if each.alias in facts]
     made, unable, problem, hint = _arranged(answering, facts)
-    return Fleet(members, facts, made, target.tables, target.permissions), unable, problem, hint
+    fleet = Fleet(members, facts, made, target.tables, target.permissions, groups=target.groups)
+    return fleet, unable, problem, hint
 
 
 def _arranged(

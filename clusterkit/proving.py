@@ -77,14 +77,13 @@ def prove(
     inventory: Path,
     target: Target,
     reading: Reading,
-    groups: between.Groups,
     remotes: Mapping[str, Remote],
     wanted: Wanted,
     interrupts: Interrupts,
     doing: Doing,
 ) -> Proofs:
     """All proofs that are wanted, among the hosts that answered. Raises Interrupted."""
-    votes = tuple(_about(each, target.hosts) for each in between.vote(reading.fleet, groups))
+    votes = tuple(_about(each, target.hosts) for each in between.vote(reading.fleet, reading.fleet.groups))
     options = between.Options(
         forks=wanted.forks,
         all_pairs=wanted.all_pairs,

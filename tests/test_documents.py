@@ -20,6 +20,14 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    # The example of docs/steps.md is written by whoever reads it.
+    named = set(re.findall(r"\bclusterkit/[\w/]+\.py\b", text)) - {"clusterkit/steps/cores.py"}
+    assert not [module for module in named if not (ROOT / module).is_file()]
+
+
 def codes(page: str) -> list[str]:
     """The first column of the exit-code table, digits only; the last row has words there."""
     return re.findall(r"^\| ([0-9][0-9, 、]*) \|", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)

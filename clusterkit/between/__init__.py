@@ -11,13 +11,12 @@ from clusterkit.between.matrix import Matrix
 from clusterkit.between.proof import Options, Proof, prove
 from clusterkit.between.rules import blame
 from clusterkit.between.token import Manner, share
-from clusterkit.between.vote import Groups, VoteEntry, groups_of, vote
+from clusterkit.between.vote import VoteEntry, groups_of, vote
 from clusterkit.between.writes import write
 
 __all__ = [
     "Blame",
     "Blocked",
-    "Groups",
     "Manner",
     "Matrix",
     "Options",

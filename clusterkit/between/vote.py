@@ -16,9 +16,8 @@ from clusterkit.facts import Facts
 from clusterkit.inventory.model import Inventory
 from clusterkit.probes import GPUS, HOST, NETWORK
 from clusterkit.steps import Fleet
+from clusterkit.steps.agreement import Groups, agreements, of_host
 from clusterkit.steps.engine import Status
-
-Groups = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def _count(ballot: Ballot, values: Mapping[str, str], groups: Groups) -> VoteEnt
     if len(values) < 2:
         return None
     majority = _most(values.values())
-    agreed = _agreements(values, groups) if ballot.by_group else {}
+    agreed = agreements(values, groups) if ballot.by_group else {}
     odd = {host: value for host, value in values.items() if not _fits(host, value, majority, agreed, groups)}
     expected = agreed if len(set(agreed.values())) > 1 else {}
     return VoteEntry(
@@ -95,25 +94,10 @@ def _most(values: Iterable[str]) -> str | None:
     return str(counted[0][0])
 
 
-def _agreements(values: Mapping[str, str], groups: Groups) -> dict[str, str]:
-    """Groups of two hosts and more, though not of all, in which more than half have one value."""
-    agreed = {}
-    for group, members in groups.items():
-        votes = [values[host] for host in members if host in values]
-        if not 2 <= len(votes) < len(values):
-            continue
-        value, count = Counter(votes).most_common(1)[0]
-        if count >= 2 and 2 * count > len(votes):
-            agreed[group] = value
-    return agreed
-
-
 def _fits(host: str, value: str, majority: str | None, agreed: Mapping[str, str], groups: Groups) -> bool:
     """As its groups have agreed, where they have; else as most hosts."""
-    own = {agreed[group] for group in agreed if host in groups[group]}
-    if own:
-        return value in own
-    return value == majority
+    own = of_host(host, agreed, groups)
+    return value in own if own else value == majority
 
 
 def _mtus(fleet: Fleet) -> dict[str, str]:

@@ -49,7 +49,14 @@ def converging(
     everybody = members(inventory, None, words)
     chosen = members(inventory, limit, Words(quiet=True)) if limit else everybody
     hosts = tuple(each.alias for each in chosen.settings)
-    target = Target(everybody.settings, hosts, site_tables(), manner.permissions, manner.timeout)
+    target = Target(
+        everybody.settings,
+        hosts,
+        site_tables(),
+        manner.permissions,
+        manner.timeout,
+        groups_of(everybody.inventory),
+    )
     with Interrupts() as interrupts, remotes_of(target.members, access, words) as remotes:
         yield Converge(everybody.inventory, target, remotes, words, results, interrupts, manner.forks)
 
@@ -68,7 +75,7 @@ class Converge:
         forks: int,
     ) -> None:
         self._inventory = inventory
-        self._target = target
+        self.target = target
         self._remotes = remotes
         self._words = words
         self._results = results
@@ -83,7 +90,7 @@ class Converge:
         applied: dict[str, Applied] = {}
         if reading.hosts_with_changes and not wanted.check and self._may(yes, self._plan(reading, yes, diff)):
             reading, applied = preflight.apply(
-                self._target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
+                self.target, reading, self._remotes, self._forks, self._interrupts.cancel, self._doing
             )
         is_agreed = bool(applied) or not reading.hosts_with_changes
         proofs = self._prove(reading, replace(wanted, check=wanted.check or not is_agreed))
@@ -98,9 +105,8 @@ class Converge:
     def _prove(self, reading: Reading, wanted: Wanted) -> Proofs:
         return prove(
             self._inventory.path.resolve(),
-            self._target,
+            self.target,
             reading,
-            groups_of(self._inventory),
             self._remotes,
             wanted,
             self._interrupts,
@@ -112,14 +118,14 @@ class Converge:
         reading = self._read()
         self._words.clear()
         self._refuse_while_running(reading)
-        undoing = reset.plan(reading, self._target.hosts)
+        undoing = reset.plan(reading, self.target.hosts)
         if not undoing.hosts or check:
             return Reset(undoing)
         head = "taking back:" if yes else "would take back:"
         if not self._may(yes, [head, *changes.undo_lines(undoing)] if yes or asks() else []):
             return Reset(undoing)
         done, failed = reset.apply(undoing, self._remotes, self._forks, self._interrupts.cancel, self._doing)
-        after = reset.plan(self._read(), self._target.hosts)
+        after = reset.plan(self._read(), self.target.hosts)
         self._words.clear()
         return Reset(undoing, done, failed, after)
 
@@ -130,14 +136,14 @@ class Converge:
     def _refuse_while_running(self, reading: Reading) -> None:
         for host, facts in reading.fleet.facts.items():
             runs = facts.get(RUNS)
-            if host in self._target.hosts and runs and runs.live:
+            if host in self.target.hosts and runs and runs.live:
                 raise ClusterkitError(
                     f"run {runs.live[0].run_id} is alive on {host}, and may need what would be taken back",
                     f"end it first: clusterkit stop {runs.live[0].run_id}",
                 )
 
     def _read(self) -> Reading:
-        return preflight.read(self._target, self._remotes, self._forks, self._interrupts.cancel, self._doing)
+        return preflight.read(self.target, self._remotes, self._forks, self._interrupts.cancel, self._doing)
 
     def _plan(self, reading: Reading, yes: bool, diff: bool) -> list[str]:
         """What is agreed to; without somebody who could, the report has it."""

@@ -19,6 +19,7 @@ from clusterkit.facts import NEEDS_ROOT, Facts, Probe, ProbeFailed
 from clusterkit.inventory.model import Settings
 from clusterkit.planning.topology import Node, Topology
 from clusterkit.probes.host import HOST, HostFacts
+from clusterkit.steps.agreement import Groups, agreements, of_host
 from clusterkit.tables import Tables
 
 V = TypeVar("V")
@@ -143,7 +144,8 @@ class Fleet:
 
     `topology` is None where no run is planned (preflight of hosts that do not make up a job yet). `site` are
     the tables with the site's own entries, None for those that are shipped. With `starting` a job is about to
-    start, on perhaps a part of the inventory: only what would keep it from running counts.
+    start, on perhaps a part of the inventory: only what would keep it from running counts. `groups` are those
+    of the inventory with all their hosts; without them every host is compared with every other.
     """
 
     members: Mapping[str, Settings]
@@ -152,6 +154,7 @@ class Fleet:
     site: Tables | None = None
     permissions: Permissions = field(default_factory=Permissions)
     starting: bool = False
+    groups: Groups = field(default_factory=dict)
 
     # What was read off every host once, by what read it: 256 hosts are compared with 256.
     _each: dict[Any, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -191,6 +194,20 @@ class Fleet:
         values = self.each(read)
         counted = Counter(values.values())
         return max(values.values(), key=lambda value: counted[value], default=None)
+
+    def agreed(self, host: str, read: Callable[[Facts], V | None]) -> list[V]:
+        """What the host's groups have agreed on, as the vote has it; [] where none of them has."""
+        key = (agreements, read)
+        if key not in self._once:
+            self._once[key] = agreements(self.each(read), self.groups)
+        return of_host(host, self._once[key], self.groups)
+
+    def usual(self, host: str, read: Callable[[Facts], V | None]) -> V | None:
+        """What the host should have where groups may differ: its groups' value, else the majority's."""
+        own, value = self.agreed(host, read), self.each(read).get(host)
+        if own:
+            return value if value in own else own[0]
+        return self.majority(read)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from clusterkit.planning.topology import Node, Topology
 from clusterkit.probes import CONTAINER, INSIDE
 from clusterkit.probes.container import Container, ContainerFacts, Image, Inside, Runtime
 from clusterkit.probes.paddle import Paddle
-from clusterkit.steps import Fleet
+from clusterkit.steps import Fleet, judge
+from clusterkit.steps.gpus.models import GpuCount, GpuModel
 from tests.facts.recorded import facts
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
@@ -174,6 +176,17 @@ def test_one_wrong_card_in_a_group_is_odd_although_most_hosts_have_it() -> None:
     model = {number: {"gpus": gpus(number, model=A100)} for number in (2, 3, 4, 5, 6)}
     groups = {"h100": [name(0), name(1), name(2)], "a100": [name(3), name(4), name(5), name(6)]}
     assert named(vote(fleet(7, model), groups)) == {"GPU model": {name(2): A100}}
+
+
+@pytest.mark.parametrize("a100", [(4, 5, 6), (2, 3, 4, 5, 6), (6,), ()])
+def test_the_steps_on_gpus_name_whom_the_vote_names(a100: tuple[int, ...]) -> None:
+    odd = {number: {"gpus": gpus(number, model=A100, count=4)} for number in a100}
+    made = replace(fleet(7, odd, driver_min="450"), groups=GROUPS)
+    voted = named(vote(made, GROUPS))
+    for step, key, fact in ((GpuModel(), "model", "GPU model"), (GpuCount(), "gpus", "GPU count")):
+        verdicts = [judge(step, host, made) for host in made.facts]
+        assert all(key in each.actual for each in verdicts)
+        assert {each.host for each in verdicts if key in each.changed_keys} == set(voted.get(fact, ()))
 
 
 def test_software_must_be_equal_in_all_groups() -> None:

@@ -351,6 +351,7 @@ def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(
     assert said.check("node01", "image")["message"] == (
         f"the registry {closed} cannot be reached: connection refused"
     )
+    assert said.wrong("node01") == {"image": "failed"}
     assert said.wrong("node02") == {"container runtime": "failed"}
     assert said.check("node02", "container runtime")["message"] == "the Docker daemon is down"
     assert said.wrong(GUEST) == {"container runtime": "failed"}
@@ -361,8 +362,8 @@ def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(
     full = said.check(PODMAN, "image")
     assert full["message"] == "the disk is full: tiny:other does not fit on /var/lib/docker"
     assert "docker system df" in full["hint"]
-    assert known.wrong(PODMAN) == {"image space": "failed", "image": "failed"}
-    assert known.check(PODMAN, "image")["message"].endswith("and there is no room for it")
+    assert known.wrong(PODMAN) == {"image space": "failed"}
+    assert known.check(PODMAN, "image")["message"] == "there is no room for it: see image space"
 
 
 def test_what_an_image_and_the_client_put_into_a_container_is_told(

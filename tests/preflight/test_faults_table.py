@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.between import connections, matrix, paths
+from clusterkit.between import connections, matrix, paths, token, writes
 from clusterkit.between.ballots import MTU
 from clusterkit.steps import ALL
 from tests.preflight import host_faults, test_host_and_gpu, test_storage_faults
@@ -20,6 +20,7 @@ TEXT = (HERE.parent.parent / "docs" / "faults.md").read_text()
 CASES = HERE.parent / "cases" / "steps"
 CHECKS = {step.name for step in ALL}
 FINDINGS = {connections.NAME, matrix.NAME, paths.NAME, MTU.fact, "proof"}
+ON_STORAGE = {token.NAME, writes.NAME}
 
 
 def tables() -> dict[str, list[tuple[str, ...]]]:
@@ -58,7 +59,12 @@ def test_a_table_has_the_faults_that_are_planted(heading: str, faults: tuple[Fau
 
 
 @pytest.mark.parametrize(
-    ("heading", "file"), [("Containers", "test_container.py"), ("Between the hosts", "test_between.py")]
+    ("heading", "file"),
+    [
+        ("Containers", "test_container.py"),
+        ("Between the hosts", "test_between.py"),
+        ("Storage servers", "test_storage.py"),
+    ],
 )
 def test_a_row_names_its_test(heading: str, file: str) -> None:
     rows = tables()[heading]
@@ -74,9 +80,14 @@ def test_files_and_tests_in_the_text_are_there() -> None:
 
 def test_every_check_exists() -> None:
     for heading, rows in tables().items():
-        known = FINDINGS if heading == "Between the hosts" else CHECKS
+        known = {"Between the hosts": FINDINGS, "Storage servers": CHECKS | ON_STORAGE}.get(heading, CHECKS)
         for row in rows:
             assert row[1].partition(" (")[0] in known, row
+
+
+def test_every_check_has_a_fault_that_it_names() -> None:
+    named = {row[1].partition(" (")[0] for rows in tables().values() for row in rows}
+    assert named >= CHECKS | FINDINGS | ON_STORAGE
 
 
 def test_what_is_only_recorded_has_its_case() -> None:

@@ -204,7 +204,8 @@ def test_who_may_not_write_is_named(storage: Storage) -> None:
     assert code == 1
     assert status(said, "mounts") == dict.fromkeys(CLIENTS, "changed")
     assert check(said, "node02", "storage writable")["message"] == (
-        f"root (uid 0) may not write to {PATH}: the server makes nobody of root (root_squash)"
+        f"root (uid 0) may not write to {PATH}: "
+        "the server makes nobody of root (root_squash), or exports it read-only"
     )
     # The container's user is asked for as well, by the server's own word.
     storage.reset()

@@ -4,6 +4,7 @@ hosts     alias → settings (fields of Settings), facts (probe → recorded cas
 install   true: packages may be installed
 devices   alias → the GPUs planned there; the CPU where nothing is said
 planned   false: no run is planned; or the aliases for which one is, where others cannot take part
+groups    group → its hosts
 starting  true: a job is about to start, perhaps on a part of the inventory
 on        the host that is judged (the first one)
 verdict   what is expected of it
@@ -43,6 +44,7 @@ def fleet(case: Mapping[str, Any]) -> Fleet:
         topology(aliases, case.get("devices", {})) if aliases else None,
         permissions=Permissions(install=case.get("install", False)),
         starting=case.get("starting", False),
+        groups=case.get("groups", {}),
     )
 
 

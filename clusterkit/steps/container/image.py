@@ -71,8 +71,11 @@ class ImagePresent(Step):
     pace = pulling.PACE
 
     def skip(self, host: str, fleet: Fleet) -> str:
-        """The runtime has to answer."""
-        return silent(host, fleet)
+        """The runtime has to answer. What cannot fit is for `image space`, which a launch does not ask."""
+        reason = silent(host, fleet)
+        if reason or fleet.starting or image_on(fleet.facts[host]):
+            return reason
+        return "there is no room for it: see image space" if _cannot_fit(host, fleet) else ""
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """There. An image that is named by its digest is the right one, or it is not there."""

@@ -7,7 +7,7 @@ from collections import Counter
 from clusterkit.probes import GPUS
 from clusterkit.probes.gpu_report import GPU_REPORT
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
-from clusterkit.steps.gpus.scope import named, silent, tuple_of, which
+from clusterkit.steps.gpus.scope import alike, named, silent, tuple_of, which
 
 
 class PersistenceMode(Step):
@@ -95,12 +95,12 @@ class GpuMemory(Step):
         return silent(host, fleet)
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """ECC as on most GPUs of the fleet (workstation cards come with it off)."""
+        """ECC as on most GPUs of hosts with this model (workstation cards come with it off)."""
         return {"repair_failed": (), "uncorrected": (), "repair_pending": (), "recovery": (), "ecc_off": ()}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """The GPUs that are otherwise."""
-        facts, ecc = fleet.facts[host], fleet.once(_mostly_ecc)
+        facts, ecc = fleet.facts[host], alike(host, fleet).once(_mostly_ecc)
         return {
             "repair_failed": which(facts, lambda gpu: gpu.repair_failed),
             "uncorrected": which(facts, lambda gpu: gpu.uncorrected),

@@ -10,7 +10,7 @@ from clusterkit.probes.gpu_driver import GPU_DRIVER
 from clusterkit.probes.gpu_report import GPU_REPORT
 from clusterkit.probes.nvlink import NVLINK, NvLinks
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Status, Step
-from clusterkit.steps.gpus.scope import named, silent, tuple_of, which
+from clusterkit.steps.gpus.scope import alike, named, silent, tuple_of, which
 
 
 class FabricManager(Step):
@@ -65,7 +65,7 @@ class FabricManager(Step):
 
 
 class NvLink(Step):
-    """All GPUs of a host have the same number of links, and as many as the same host elsewhere."""
+    """All GPUs of a host have the same number of links, and as many as other hosts with that model."""
 
     name = "nvlink"
     probes = (GPUS, NVLINK)
@@ -75,11 +75,13 @@ class NvLink(Step):
     def skip(self, host: str, fleet: Fleet) -> str:
         """Cards that are not connected at all miss nothing."""
         reason = silent(host, fleet)
-        return reason or ("" if fleet.once(_any_link) else "no GPU of the fleet has an active NVLink")
+        linked = reason or alike(host, fleet).once(_any_link)
+        return reason or ("" if linked else "no GPU of this model has an active NVLink")
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """What the GPUs of most hosts have, and on this host the best one."""
-        return {"fewest_links": max(_most(fleet.facts[host]) or 0, fleet.majority(_fewest) or 0)}
+        """What the GPUs of most hosts with the same model have, and on this host the best one."""
+        most = alike(host, fleet).majority(_fewest)
+        return {"fewest_links": max(_most(fleet.facts[host]) or 0, most or 0)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """The GPU with the fewest."""

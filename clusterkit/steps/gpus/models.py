@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from clusterkit.facts import Facts
 from clusterkit.probes import GPUS
 from clusterkit.probes.gpu_driver import GPU_DRIVER
 from clusterkit.steps.engine import Change, Fleet, Severity, State, Step
-from clusterkit.steps.gpus.scope import gpus, outvoted, silent
+from clusterkit.steps.gpus.scope import gpus, models, outvoted, silent
 
 
 class GpuCount(Step):
@@ -23,10 +24,10 @@ class GpuCount(Step):
         return silent(host, fleet)
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """`gpu_count`, else what most hosts have; and all cards of the PCI bus, where it can be read."""
+        """`gpu_count`, else as in its group or on most hosts; and all cards of the PCI bus."""
         declared, cards = fleet.members[host].gpu_count, _cards(fleet.facts[host])
         return {
-            "gpus": declared if declared is not None else fleet.majority(_count),
+            "gpus": declared if declared is not None else fleet.usual(host, _count),
             "cards": cards or _count(fleet.facts[host]),
         }
 
@@ -38,14 +39,14 @@ class GpuCount(Step):
     def severity(self, change: Change) -> Severity:
         """Hosts may have different numbers of GPUs, on purpose: then it is for the inventory to say so."""
         declared = change.settings.gpu_count is not None and "gpus" in change.keys
-        sure = declared or "cards" in change.keys or outvoted(change.fleet, _count)
+        sure = declared or "cards" in change.keys or outvoted(change.host, change.fleet, _count)
         return "failed" if sure else "warning"
 
     def explain(self, change: Change) -> str:
         count = change.actual["gpus"]
         if "cards" in change.keys:
             return f"nvidia-smi lists {count} GPUs, the PCI bus has {change.desired['cards']}"
-        said = "gpu_count is" if change.settings.gpu_count is not None else "most hosts have"
+        said = "gpu_count is" if change.settings.gpu_count is not None else f"{_others(change, _count)} have"
         return f"nvidia-smi lists {count} GPUs; {said} {change.desired['gpus']}"
 
     def hint(self, change: Change) -> str:
@@ -74,7 +75,7 @@ class Containing:
 
 
 class GpuModel(Step):
-    """One model everywhere: the slowest GPU decides the pace, and the smallest the batch."""
+    """One model everywhere or in each group: the slowest GPU sets the pace, and the smallest the batch."""
 
     name = "gpu model"
     probes = (GPUS,)
@@ -84,35 +85,40 @@ class GpuModel(Step):
         return silent(host, fleet)
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """`gpu_model`, else the model and the memory that most hosts have."""
+        """`gpu_model`, else the model and the memory that its group or most hosts have."""
         declared = fleet.members[host].gpu_model
         if declared:
             return {"model": Containing(declared), "memory_gib": _memory(fleet.facts[host])}
-        return {"model": fleet.majority(_models), "memory_gib": fleet.majority(_memory)}
+        return {"model": fleet.usual(host, models), "memory_gib": fleet.usual(host, _memory)}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """The different models of the host, and its smallest GPU's memory."""
         facts = fleet.facts[host]
-        return {"model": _models(facts), "memory_gib": _memory(facts)}
+        return {"model": models(facts), "memory_gib": _memory(facts)}
 
     def severity(self, change: Change) -> Severity:
         """Two models may be meant: then it is for the inventory to say so."""
-        sure = change.settings.gpu_model or outvoted(change.fleet, _models)
+        sure = change.settings.gpu_model or outvoted(change.host, change.fleet, models)
         return "failed" if sure and "model" in change.keys else "warning"
 
     def explain(self, change: Change) -> str:
         if "model" not in change.keys:
-            have, most = change.actual["memory_gib"], change.desired["memory_gib"]
-            return f"its GPUs have {have} GiB, those of most hosts {most} GiB"
-        models = " and ".join(_models(change.facts) or ())
+            own, most = change.actual["memory_gib"], change.desired["memory_gib"]
+            return f"its GPUs have {own} GiB, those of {_others(change, _memory)} {most} GiB"
+        have = " and ".join(models(change.facts) or ())
         if change.settings.gpu_model:
-            return f"its GPUs are {models}; gpu_model is {change.settings.gpu_model}"
-        return f"its GPUs are {models}; most hosts have {' and '.join(change.fleet.majority(_models) or ())}"
+            return f"its GPUs are {have}; gpu_model is {change.settings.gpu_model}"
+        wanted = " and ".join(change.fleet.usual(change.host, models) or ())
+        return f"its GPUs are {have}; {_others(change, models)} have {wanted}"
 
     def hint(self, change: Change) -> str:
         if change.settings.gpu_model:
             return f"correct gpu_model, or take {change.host} out of the inventory"
         return f"if both are meant, write gpu_model for {change.host}'s group in the inventory"
+
+
+def _others(change: Change, read: Callable[[Facts], object]) -> str:
+    return "most of its group" if change.fleet.agreed(change.host, read) else "most hosts"
 
 
 def _count(facts: Facts) -> int | None:
@@ -122,10 +128,6 @@ def _count(facts: Facts) -> int | None:
 def _cards(facts: Facts) -> int:
     driver = facts.get(GPU_DRIVER)
     return len(driver.cards) if driver else 0
-
-
-def _models(facts: Facts) -> tuple[str, ...] | None:
-    return tuple(sorted({gpu.name for gpu in gpus(facts)})) or None
 
 
 def _memory(facts: Facts) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from clusterkit.facts import Facts
@@ -79,7 +80,29 @@ def tuple_of(value: object) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def outvoted(fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
-    """Whether more than half of the hosts agree, so three at least: one that differs is then a fault."""
+def models(facts: Facts) -> tuple[str, ...] | None:
+    """The different GPU models of a host, sorted; None without GPUs."""
+    return tuple(sorted({gpu.name for gpu in gpus(facts)})) or None
+
+
+def alike(host: str, fleet: Fleet) -> Fleet:
+    """The part of the fleet that has this host's GPU models, itself included.
+
+    What belongs to a model (links, ECC) is compared there: a smaller group of another model is not a fault.
+    """
+    return fleet.once(_by_models)[models(fleet.facts[host])]
+
+
+def _by_models(fleet: Fleet) -> dict[tuple[str, ...] | None, Fleet]:
+    found: dict[tuple[str, ...] | None, dict[str, Facts]] = {}
+    for host, facts in fleet.facts.items():
+        found.setdefault(models(facts), {})[host] = facts
+    return {key: replace(fleet, facts=facts) for key, facts in found.items()}
+
+
+def outvoted(host: str, fleet: Fleet, read: Callable[[Facts], V | None]) -> bool:
+    """Whether the host's group agrees, or more than half of all hosts: one that differs is then a fault."""
+    if fleet.agreed(host, read):
+        return True
     values, most = list(fleet.each(read).values()), fleet.majority(read)
     return 2 * sum(value == most for value in values) > len(values)

@@ -41,7 +41,11 @@ class StorageWritable(StorageStep):
     def explain(self, change: Change) -> str:
         return "; ".join(
             f"{who} may not write to {path}"
-            + (": the server makes nobody of root (root_squash)" if self._squashed(path, who, change) else "")
+            + (
+                ": the server makes nobody of root (root_squash), or exports it read-only"
+                if self._squashed(path, who, change)
+                else ""
+            )
             for path, who in map(_parts, change.keys)
         )
 
@@ -50,12 +54,13 @@ class StorageWritable(StorageStep):
         if self._squashed(path, who, change):
             way = "container_user=UID:GID" if change.settings.container_runtime != "none" else "ansible_user"
             return (
-                f"write {way} of somebody who may write there, or export it with no_root_squash; "
+                f"write {way} of somebody who may write there, or export it with rw,no_root_squash; "
                 "options=ro if nobody is to write"
             )
         return f"let them write on the server (ls -ldn {path}), or declare the mount with options=ro"
 
     def _squashed(self, path: str, who: str, change: Change) -> bool:
+        """Whether the export's options are the reason: seen from the client, `ro` is as root_squash."""
         types = {mount.path: kind_of(mount.type) for mount in change.settings.mounts}
         return who.endswith("(uid 0)") and types[path] == "nfs"
 

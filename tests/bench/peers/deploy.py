@@ -1,4 +1,8 @@
-"""The same work as preflight.yml, as a pyinfra deploy."""
+"""The same work as preflight.yml, as a pyinfra deploy.
+
+As there, the nodes' network is a variable (TRAINING_NETWORK) and the ports are those that clusterkit opens;
+the deploy that the budget was set with had both written down.
+"""
 
 import os
 
