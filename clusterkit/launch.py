@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from clusterkit import tables
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted, named
 from clusterkit.interrupts import Interrupts
 from clusterkit.job import Job, NeverStarted
@@ -75,7 +76,7 @@ def launch(
 def _examiner(
     record: RunRecord, prepared: Prepared, remotes: Mapping[str, Remote], reserve: Reserve
 ) -> Callable[[], Mapping[str, str]]:
-    return lambda: broken_gpus(record, prepared.settings, remotes, reserve.tables)
+    return lambda: broken_gpus(record, prepared.settings, remotes, reserve.order.tables or tables.load())
 
 
 class _FurtherAttempts:

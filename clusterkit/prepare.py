@@ -34,11 +34,15 @@ from clusterkit.runs.watch import Tell
 from clusterkit.steps import Verdict
 from clusterkit.sync import Manifest, collect, sync_name, sync_root
 from clusterkit.sync.roots import script_in
+from clusterkit.tables import Tables
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for, before any host was asked. Sizes in bytes, limit of one answer in seconds."""
+    """What the user asked for, before any host was asked. Sizes in bytes, limit of one answer in seconds.
+
+    `tables` are those with the site's own entries, None for those that are shipped.
+    """
 
     inventory: Path
     members: tuple[Settings, ...]
@@ -60,6 +64,7 @@ class Order:
     attempts: Attempts = field(default_factory=Attempts)
     checkpoint_dir: str = ""
     owner: str = ""
+    tables: Tables | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,8 @@ def _checked(
     except (TopologyError, HostError) as error:
         problem = error
     made = arranged.topology if arranged else None
-    verdicts = steps.check(order.members, facts, made, steps.LAUNCH if order.check else steps.PLAN)
+    tag = steps.LAUNCH if order.check else steps.PLAN
+    verdicts = steps.check(order.members, facts, made, tag, order.tables)
     if order.template is not None and order.template.is_file():
         verdicts = [verdict for verdict in verdicts if verdict.name not in _PADDLE_CHECKS]
     if steps.exit_code(verdicts):

@@ -44,7 +44,6 @@ class Reserve:
     order: Order
     spares: tuple[Settings, ...]
     prepare: Prepare
-    tables: Tables
 
 
 @dataclass(frozen=True)

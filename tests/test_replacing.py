@@ -76,7 +76,7 @@ def next_attempt(
     """The next attempt, and what was said on the way to it."""
     attempts = Attempts(most)
     order = Order(Path("i.ini"), settings(*HOSTS), "train.py", (), Path("/"), attempts=attempts, roles=roles)
-    reserve = Reserve(order, settings(*spares), Preparing(errors or {}, counts or {}), tables.load())
+    reserve = Reserve(order, settings(*spares), Preparing(errors or {}, counts or {}))
     events: list[Event] = []
     found = plan_next(RECORD, plan_of(order, {}), now, decided, reserve, events.append)
     return found, [str(event.data["text"]) for event in events]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from clusterkit import tables
+from clusterkit import steps, tables
 from clusterkit.errors import InputError
 from clusterkit.inventory import project_file
+from tests.steps.fleets import fleet
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,18 @@ def test_a_site_replaces_single_entries(tmp_path: Path) -> None:
 def test_a_class_keeps_the_shipped_words(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[classes.reboot]\nstatus = "failed"\ncodes = [62]\n')
     assert "reseat" in tables.load(None, tmp_path / "x.toml").xid(62).advice
+
+
+def test_a_launch_judges_the_driver_by_the_site_s_table(tmp_path: Path) -> None:
+    case = Path(__file__).parent / "cases/steps/driver-version/image-needs-cuda-13.json"
+    made = fleet(json.loads(case.read_text()))
+    (tmp_path / "drivers.toml").write_text('[minimum]\n"13" = "550.54.14"\n')
+    given = (tuple(made.members.values()), made.facts, made.topology)
+    said = [
+        next(each.status for each in steps.check(*given, tables=site) if each.name == "driver version")
+        for site in (None, tables.load(tmp_path / "drivers.toml"))
+    ]
+    assert said == ["failed", "warning"]
 
 
 @pytest.mark.parametrize(

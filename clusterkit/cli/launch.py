@@ -148,7 +148,7 @@ def launch(
     on all nodes, a second Ctrl-C without grace; closing the terminal detaches.
     """
     from clusterkit.cli import launching
-    from clusterkit.cli.session import Access, members
+    from clusterkit.cli.session import Access, members, site_tables
     from clusterkit.launch import Manner
     from clusterkit.planning.attempts import Attempts
     from clusterkit.planning.plan import Timeouts
@@ -185,6 +185,7 @@ def launch(
         timeouts=Timeouts(join=join_timeout, node=node_timeout, grace=grace, hang=hang_timeout),
         attempts=Attempts(max_restarts, on_hang=launching.on_hang(on_hang, hang_timeout)),
         checkpoint_dir=checkpoint_dir,
+        tables=site_tables(),
     )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     spares = chosen.spares if max_restarts else ()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import inventory as inventories
-from clusterkit.cli.session import Access, Members, remotes_of, site_tables
+from clusterkit.cli.session import Access, Members, remotes_of
 from clusterkit.errors import FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
@@ -213,7 +213,7 @@ class Starter:
             forks, cancel = manner.forks, interrupts.cancel
             return prepare(order, remotes, forks=forks, cancel=cancel, tell=self._tell, run_id=run_id)
 
-        return Reserve(self._order, self._spares, again, site_tables())
+        return Reserve(self._order, self._spares, again)
 
     def _prepare(self, remotes: Mapping[str, Remote], interrupts: Interrupts, forks: int) -> Prepared:
         """Read, check and plan; what is not as it should be is shown, also where it forbids a start."""

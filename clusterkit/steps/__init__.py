@@ -40,6 +40,7 @@ from clusterkit.steps.python import GompLibrary, Interpreter, PaddleInstalled, S
 from clusterkit.steps.root import Sudo
 from clusterkit.steps.runs import LeftOverProcesses, OtherRuns
 from clusterkit.steps.shm import SharedMemory
+from clusterkit.tables import Tables
 
 __all__ = [
     "LAUNCH",
@@ -124,8 +125,15 @@ def probes(steps: Sequence[Step]) -> tuple[Probe[Any], ...]:
 
 
 def check(
-    members: Sequence[Settings], facts: Mapping[str, Facts], topology: Topology | None, tag: str = LAUNCH
+    members: Sequence[Settings],
+    facts: Mapping[str, Facts],
+    topology: Topology | None,
+    tag: str = LAUNCH,
+    tables: Tables | None = None,
 ) -> list[Verdict]:
-    """What every step of the tag says about every host whose facts are there (pure)."""
-    fleet = Fleet({settings.alias: settings for settings in members}, facts, topology, starting=True)
+    """What every step of the tag says about every host whose facts are there (pure).
+
+    `tables` are those with the site's own entries, None for those that are shipped.
+    """
+    fleet = Fleet({settings.alias: settings for settings in members}, facts, topology, tables, starting=True)
     return judge_all(chosen(tag), fleet)

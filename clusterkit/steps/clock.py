@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clusterkit.facts import Clock
 from clusterkit.steps.engine import LAUNCH, AtMost, Change, Fleet, Severity, State, Step
 
 WARN_S = 0.5
@@ -37,8 +38,14 @@ class ClockOffset(Step):
 
     def explain(self, change: Change) -> str:
         clock = change.facts.clock
-        way = "ahead of" if clock and clock.offset_s > 0 else "behind"
-        return f"the clock is at least {change.actual['offset_s']} s {way} this machine's"
+        assert clock is not None, "without one there is no change"
+        way = "ahead of" if clock.offset_s > 0 else "behind"
+        return f"the clock is {abs(clock.offset_s):.2f} s ({_error(clock)}) {way} this machine's"
 
     def hint(self, change: Change) -> str:
         return "turn time synchronisation on: `timedatectl set-ntp true`, or chrony"
+
+
+def _error(clock: Clock) -> str:
+    """How wrong the measurement may be: half of the round trip's time (facts.py)."""
+    return f"± {clock.error_s:.2f} s"

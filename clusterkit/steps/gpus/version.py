@@ -7,7 +7,16 @@ import re
 from clusterkit.probes import GPUS, PYTHON
 from clusterkit.probes.container import INSIDE
 from clusterkit.probes.gpu_report import GPU_REPORT
-from clusterkit.steps.engine import Change, Fleet, Severity, State, Step, VersionAtLeast, version_key
+from clusterkit.steps.engine import (
+    LAUNCH,
+    Change,
+    Fleet,
+    Severity,
+    State,
+    Step,
+    VersionAtLeast,
+    version_key,
+)
 from clusterkit.steps.gpus.scope import named, silent, tuple_of, which
 
 
@@ -49,6 +58,7 @@ class DriverVersion(Step):
     """At least the driver that came with the job's CUDA; an older one for its major version is a warning."""
 
     name = "driver version"
+    tags = frozenset({LAUNCH})
     # Without an interpreter there is still `driver_min`, or the image's tag.
     probes = (GPUS, PYTHON, INSIDE)
 
