@@ -88,9 +88,11 @@ near=${near:-/}
 [ -e "$wanted" ] && echo exists=yes
 [ -d "$near" ] && echo directory=yes
 [ -w "$near" ] && [ -x "$near" ] && echo writable=yes
-[ -d "$near" ] && near=$(cd "$near" && pwd -P)
+# A directory that the user may not enter keeps the name by which it is known.
+[ -d "$near" ] && real=$(cd "$near" 2>/dev/null && pwd -P) && near=$real
 echo "path=$near"
-LC_ALL=C df -Pk "$near" | while read -r system size used free percent mount; do
+table=$(LC_ALL=C df -Pk "$near") || exit 1
+echo "$table" | while read -r system size used free percent mount; do
     case $free in *[!0-9-]*) continue ;; esac
     echo "free=$free"
     echo "mount=$mount"

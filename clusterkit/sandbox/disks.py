@@ -39,6 +39,12 @@ def of_host(directory: Path, host: str) -> Path:
     return path
 
 
+def written(disk: Path, path: str) -> str:
+    """The text that the host itself has at `path`; "" if it has only what this machine has there."""
+    own = disk / "upper" / path.lstrip("/")
+    return own.read_text() if own.is_file() else ""
+
+
 def erase(directory: Path, host: str) -> None:
     """The host will start as installed anew. It must not run."""
     shutil.rmtree(_point(directory) / host, ignore_errors=True)

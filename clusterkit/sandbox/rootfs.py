@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clusterkit.sandbox import accounts, containers, gpu
+from clusterkit.sandbox import accounts, containers, disks, gpu
 from clusterkit.sandbox.containers import ControlGroups
 from clusterkit.sandbox.files import Directory, File
 from clusterkit.sandbox.requirements import SYSTEM_PATH, path_of
@@ -62,7 +62,8 @@ class Surroundings:
 
 def make_plan(host: HostSpec, netns: str, disk: Path, host_key: Path, around: Surroundings) -> HostPlan:
     """The host's plan. `around.texts` has this machine's passwd, shadow and group."""
-    account = accounts.account_of(host.user, around.texts["passwd"])
+    # A host that starts again has files of the account that it was given first.
+    account = accounts.account_of(host.user, disks.written(disk, "/etc/passwd") + around.texts["passwd"])
     return HostPlan(
         hostname=host.name,
         netns=netns,

@@ -69,7 +69,8 @@ def test_two_hosts_with_two_ranks_train_in_one_image(contained: Contained) -> No
         assert (said["contained"], said["proxies"], said["nnodes"]) == (True, [], "2")
         assert said["paddle"].startswith("/opt/packages/")
         assert said["shm"] == 2 << 30
-        own = ("root", 0) if rank < 2 else ("alice", 1001)
+        user = "root" if rank < 2 else "alice"
+        own = (user, int(told(contained.sandbox, HOSTS[rank // 2], f"id --user {user}")))
         assert (said["user"], said["uid"]) == own
         assert said["name"] == own[0]
     for host in HOSTS:
@@ -80,6 +81,14 @@ def test_two_hosts_with_two_ranks_train_in_one_image(contained: Contained) -> No
         # The job's variables stand in a file of the login user's, not in what Docker shows to everybody.
         assert not [entry for entry in found["Config"]["Env"] if entry.startswith(("GREETING", "NCCL"))]
     assert "kept PADDLE_NNODES of node[01-02] out of the job" in finished.err
+    assert nothing_left(contained)
+
+
+def test_preflight_s_smoke_runs_in_the_image(contained: Contained) -> None:
+    smoked = contained.run("preflight", contained.inventory(), "--yes", "--smoke", "--json", limit=240)
+    said = json.loads(smoked.out)
+    assert said["smoke"]["world_size"] == 4, smoked.out[-2000:]
+    assert {each["status"] for each in said["between"] if each["name"] == "smoke"} == {"ok"}
     assert nothing_left(contained)
 
 

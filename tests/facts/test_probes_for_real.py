@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clusterkit.facts import Facts, Probe, gather
+from clusterkit.facts import Facts, Probe, ProbeFailed, gather
 from clusterkit.inventory.model import PortRange, Settings
 from clusterkit.probes import DISK, ENVIRONMENT, HOST, KERNEL, LISTENING, NETWORK, PYTHON, RUNS
 from tests.facts.shells import Shell
@@ -126,6 +127,26 @@ def test_disk_finds_the_nearest_directory(shell: Shell, tmp_path: Path) -> None:
     wanted.write_text("")
     disk = ask(shell, DISK, remote_dir=str(wanted))
     assert (disk.path, disk.exists, disk.is_directory) == (str(wanted), True, False)
+
+
+def test_disk_where_the_user_may_not_enter(shell: Shell) -> None:
+    """As with a home of somebody else's: what lies below cannot be seen, its disk can."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0)
+        user = ("setpriv", "--reuid=65534", "--clear-groups") if os.geteuid() == 0 else ()
+        disk = ask(Shell((*user, *shell.command)), DISK, remote_dir=f"{folder}/runs")
+        assert (disk.path, disk.is_directory, disk.writable) == (folder, True, False)
+        assert disk.free > 0
+        Path(folder).chmod(0o700)
+
+
+def test_a_disk_that_does_not_answer_says_so_itself(shell: Shell, tmp_path: Path) -> None:
+    """A stale handle of NFS makes `df` fail; its own words are the reason."""
+    (tmp_path / "df").write_text("#!/bin/sh\necho 'df: /data: Stale file handle' >&2\nexit 1\n")
+    (tmp_path / "df").chmod(0o755)
+    ill = Shell(shell.command, {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    with pytest.raises(ProbeFailed, match="df: /data: Stale file handle"):
+        ask(ill, DISK, remote_dir="/data/runs")
 
 
 @pytest.mark.parametrize("written", ["~/runs", "runs", "~"])

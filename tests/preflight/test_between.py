@@ -214,6 +214,37 @@ def test_the_command_names_host_and_rule(
     assert lab.nothing_is_left()
 
 
+def test_what_blocks_between_the_hosts_is_told_from_their_own_rules(lab: Lab, tmp_path: Path) -> None:
+    """A switch, which is this machine's bridge, keeps one host from opening connections to another."""
+    one, two = lab.address("node01"), lab.address("node02")
+    blocked = f"ip saddr {one} ip daddr {two} tcp dport {JOB_PORTS} tcp flags & (syn|ack) == syn drop"
+    chain = "add chain bridge drill c { type filter hook forward priority 0; }"
+    on_this_machine(f"add table bridge drill\n{chain}\nadd rule bridge drill c {blocked}\n")
+    cluster = Cluster(lab.sandbox, clone_jobs(tmp_path / "project"))
+    with all_undone(lambda: on_this_machine("delete table bridge drill\n")):
+        ended = cluster.run("preflight", "INVENTORY", "--check", "--json")
+    said = json.loads(ended.out)
+    (found,) = (each for each in said["between"] if each["name"] == "connect")
+    assert (found["from"], found["to"], found["status"]) == ("node01", "node02", "failed")
+    assert "DROP" in found["detail"]
+    assert "so something between them does (security group, switch ACL)" in found["detail"]
+    assert found["hint"].startswith("ask who runs the network to let ")
+    assert f"from {one} to {two}" in found["hint"]
+    assert ended.code == 1
+
+
+def on_this_machine(lines: str) -> None:
+    subprocess.run(["nft", "-f", "-"], input=lines, text=True, check=True, capture_output=True)
+
+
+def test_bandwidth_is_drawn_by_the_command(lab: Lab, tmp_path: Path) -> None:
+    cluster = Cluster(lab.sandbox, clone_jobs(tmp_path / "project"))
+    ended = cluster.run("preflight", "INVENTORY", "--yes", "--bandwidth", "--limit", "node01,node02")
+    assert ended.code == 0, ended.err
+    (heading,) = (line for line in ended.out.splitlines() if line.startswith("Gbit/s"))
+    assert heading.split() == ["Gbit/s", "node01", "node02"]
+
+
 # --- the path --------------------------------------------------------------------------------------
 
 

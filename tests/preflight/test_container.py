@@ -280,6 +280,41 @@ def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> N
         assert said.wrong(host) == {"image": "failed"}
 
 
+def test_what_is_wrong_inside_and_what_was_left_is_named(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """A container of a run that is over; an image in which no Python is found; one without Paddle."""
+    sandbox, image = rig.sandbox, rig.name("1")
+    engines.derive_image(sandbox, "node01", rig.name("lost"), image, PATH="/bin")
+    engines.derive_image(sandbox, "node01", rig.name("bare"), image, PYTHONPATH="/nowhere")
+    do(sandbox, "node01", f"docker push --quiet --all-tags {rig.registry}/tiny")
+    label, sleeps = "--label clusterkit.run_id=20260101-120000-over", "import time; time.sleep(600)"
+    started = f"docker run --detach --name over {label} --entrypoint python3 {image} -c '{sleeps}'"
+    do(sandbox, "node02", f"docker pull --quiet {image} && {started}")
+    inventory = rig.inventory(
+        {"ansible_become": "true"},
+        node01=f"image={image}",
+        node02=f"image={image}",
+        node03=f"image={rig.name('lost')}",
+        node04=f"image={rig.name('bare')}",
+    )
+    try:
+        said = preflight(inventory, "--yes")
+    finally:
+        do(sandbox, "node02", "docker rm --force over")
+    assert said.code == 1
+    pulled = {"image": "changed"}
+    assert {host: said.wrong(host) for host in HOSTS} == {
+        "node01": {},
+        "node02": {"left-over containers": "failed"},
+        "node03": {**pulled, "container starts": "failed"},
+        "node04": {**pulled, "image paddle": "failed"},
+    }
+    found = said.check("node02", "left-over containers")
+    assert found["message"].startswith("container over of run 20260101-120000-over is left (Up")
+    assert found["hint"] == "if nobody needs them: docker rm -f over"
+    assert "none of these runs in the image" in said.check("node03", "container starts")["message"]
+    assert f"{rig.name('bare')} has no Paddle for" in said.check("node04", "image paddle")["message"]
+
+
 def test_hosts_that_are_lost_during_a_pull(rig: Rig, preflight: Callable[..., Said]) -> None:
     """One is cut off, another loses its power: both are named, and the third gets its image."""
     sandbox = rig.sandbox

@@ -72,6 +72,26 @@ def test_a_new_user_gets_the_first_free_number() -> None:
     assert accounts.account_of(None, PASSWD) == accounts.ROOT
 
 
+def test_a_host_that_starts_again_keeps_its_account(tmp_path: Path) -> None:
+    """Its home is of that number, whatever has become free on this machine since."""
+    around = rootfs.Surroundings(
+        "s", tmp_path, "mark", (), (), (), {}, "", "python", {"passwd": PASSWD, "shadow": "", "group": ""}
+    )
+
+    def uid() -> int:
+        plan = rootfs.make_plan(
+            HostSpec("node01", user=User("alice")), "s-1", tmp_path, tmp_path / "key", around
+        )
+        return next(one.uid for one in plan.directories if one.path == "/home/alice")
+
+    for name in ("key", "key.pub"):
+        (tmp_path / name).touch()
+    assert uid() == 1001
+    (tmp_path / "upper" / "etc").mkdir(parents=True)
+    (tmp_path / "upper" / "etc" / "passwd").write_text(f"{PASSWD}alice:x:1011:1011::/home/alice:/bin/sh\n")
+    assert uid() == 1011
+
+
 def test_an_entry_is_replaced_not_doubled() -> None:
     text = accounts.with_account(PASSWD, "bob:x:1000:1000::/home/bob:/bin/bash")
     assert text.count(":1000:1000:") == 1

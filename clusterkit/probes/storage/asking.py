@@ -56,7 +56,7 @@ look() {
     at=$1
     if [ -z "$(table "$(escape "$at")")" ]; then
         if [ -e "$at" ] || [ -L "$at" ]; then echo exists; fi
-        if [ -d "$at" ]; then echo directory; at=$(cd "$at" && pwd -P); fi
+        if [ -d "$at" ]; then echo directory; real=$(cd "$at" 2>/dev/null && pwd -P) && at=$real; fi
         near=$1
         while [ ! -e "$near" ] && [ -n "$near" ]; do echo missing; near=${near%/*}; done
     fi
