@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,3 +116,18 @@ def test_without_a_terminal_only_what_has_changed_is_said(monkeypatch: pytest.Mo
     screen.show(status)
     assert out.getvalue().splitlines()[len(first) :][0].endswith("rank 0 gpu0 epoch 1 step 13/40")
     assert "\x1b" not in out.getvalue()
+
+
+def test_a_parameter_server_has_a_line_too() -> None:
+    first, *others = RECORD.nodes
+    record = replace(RECORD, nodes=(replace(first, servers=(0, 1)), *others))
+    plain = document(record, all_running())
+    states: dict[str, dict[str, Any]] = {
+        "gpu0": {"servers": [{"server": 0, "started_at": 5.0}, {"server": 1, "started_at": None}]}
+    }
+    for status in (added(plain, states), of_gathered(plain, {})):
+        validate("status", status)
+    shown = "\n".join(status_lines(added(plain, states)))
+    assert "server 0  gpu0  yes" in shown
+    assert "server 1  gpu0  no" in shown
+    assert "server" not in "\n".join(status_lines(live()))

@@ -39,7 +39,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     lines += table(rows)
     lines += [named(node["host"], node["error"]) for node in status["nodes"] if node["error"]]
     lines += [_gpus(node) for node in status["nodes"] if node.get("gpus")]
-    lines += _rank_table(status["ranks"])
+    lines += _process_table(status["ranks"], status.get("servers", []))
     last = last_lines(status)
     lines += ["", *last] if last else []
     return lines
@@ -92,12 +92,12 @@ def end_of(rank: Mapping[str, Any]) -> str:
     return "" if rank["exit_code"] is None else f"exit {rank['exit_code']}"
 
 
-def _rank_table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How far each rank has come, with an empty line before it; nothing where that was not asked for."""
+def _process_table(ranks: Sequence[Mapping[str, Any]], servers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far each rank and server has come, after an empty line; nothing where that was not asked for."""
     if not 0 < len(ranks) <= _MOST_RANKS or "joined" not in ranks[0]:
         return []
     heading = ["RANK", "HOST", "JOINED", "STEP", "LOG BYTES", "LAST LINE", "END"]
-    rows = [_rank_row(rank) for rank in ranks]
+    rows = [_rank_row(rank) for rank in ranks] + [_server_row(server) for server in servers]
     # Of a run that is over nobody asks how old its last line is, and many scripts count no steps.
     told = [column for column in range(len(heading)) if any(row[column] for row in rows)]
     return ["", *table([[row[column] for column in told] for row in (heading, *rows)])]
@@ -113,6 +113,19 @@ def _rank_row(rank: Mapping[str, Any]) -> list[str]:
         size(rank["bytes"]),
         "" if age_s is None else f"{span(age_s)} ago",
         end_of(rank),
+    ]
+
+
+def _server_row(server: Mapping[str, Any]) -> list[str]:
+    joined = "yes" if server["joined"] else "no"
+    return [
+        f"server {server['server']}",
+        server["host"],
+        joined,
+        "",
+        size(server["bytes"]),
+        "",
+        end_of(server),
     ]
 
 

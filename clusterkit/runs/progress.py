@@ -45,11 +45,7 @@ def added(document: Mapping[str, Any], states: Mapping[str, Mapping[str, Any]]) 
     """The status document with what a living run's nodes say of this moment (`live` of their states)."""
     live = {host: state.get("live") or {} for host, state in states.items()}
     logs = {rank: log for each in live.values() for rank, log in (each.get("logs") or {}).items()}
-    started = {
-        entry["rank"]: entry.get("started_at") is not None
-        for state in states.values()
-        for entry in state.get("ranks", [])
-    }
+    started = _started(states, "rank")
     ranks = [
         {
             **rank,
@@ -59,8 +55,22 @@ def added(document: Mapping[str, Any], states: Mapping[str, Mapping[str, Any]]) 
         }
         for rank in document["ranks"]
     ]
+    started = _started(states, "server")
+    servers = [
+        {**server, "joined": started.get(server["server"], _has_run(server))}
+        for server in document.get("servers", [])
+    ]
     nodes = [{**node, "gpus": live.get(node["host"], {}).get("gpus")} for node in document["nodes"]]
-    return {**document, "nodes": nodes, "ranks": ranks}
+    return {**document, "nodes": nodes, "ranks": ranks, "servers": servers}
+
+
+def _started(states: Mapping[str, Mapping[str, Any]], kind: str) -> dict[int, bool]:
+    """Whether each rank or each server, by its number, has started; those that some host tells of."""
+    return {
+        entry[kind]: entry.get("started_at") is not None
+        for state in states.values()
+        for entry in state.get(f"{kind}s", [])
+    }
 
 
 def of_gathered(document: Mapping[str, Any], tails: Mapping[int, str]) -> dict[str, Any]:
@@ -72,8 +82,9 @@ def of_gathered(document: Mapping[str, Any], tails: Mapping[int, str]) -> dict[s
         {**_said(""), **rank, **_gathered(rank, tails), "joined": _has_run(rank), "line_age_s": None}
         for rank in document.get("ranks", [])
     ]
+    servers = [{**server, "joined": _has_run(server)} for server in document.get("servers", [])]
     nodes = [{**node, "gpus": None} for node in document.get("nodes", [])]
-    return {**document, "nodes": nodes, "ranks": ranks}
+    return {**document, "nodes": nodes, "ranks": ranks, "servers": servers}
 
 
 def _gathered(rank: Mapping[str, Any], tails: Mapping[int, str]) -> dict[str, int | None]:

@@ -68,6 +68,9 @@ def test_two_servers_and_three_trainers_on_three_hosts(served: Cluster) -> None:
         (2, "node03", 0),
     ]
     assert [(each["server"], each["host"]) for each in status["servers"]] == [(0, "node01"), (1, "node02")]
+    shown = served.run("status").out
+    for number, host in ((0, "node01"), (1, "node02")):
+        assert re.search(rf"^server {number} +{host} +yes ", shown, re.M), shown
     text = "".join(served.run("logs", "--rank", str(rank)).out for rank in range(3))
     losses = last_losses(text)
     assert sorted(losses) == [0, 1, 2]
