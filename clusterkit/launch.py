@@ -21,7 +21,7 @@ from clusterkit.interrupts import Interrupts
 from clusterkit.job import Job, NeverStarted
 from clusterkit.prepare import Prepared
 from clusterkit.remote.protocol import Remote
-from clusterkit.replacing import NextAttempt, Reserve, broken_gpus, history, plan_next
+from clusterkit.replacing import NextAttempt, Reserve, broken_gpus, history, plan_next, without_unfit
 from clusterkit.runs.events import Event
 from clusterkit.runs.record import NodeRecord, RunRecord, RunStore, reach
 from clusterkit.runs.status import Observed, document
@@ -79,6 +79,14 @@ def _examiner(
     return lambda: broken_gpus(record, prepared.settings, remotes, reserve.order.tables or tables.load())
 
 
+class _NotBegun(Exception):
+    """The next attempt could not be staged, or its gate did not open."""
+
+    def __init__(self, error: ClusterkitError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 class _FurtherAttempts:
     """Attempts on other hosts than the one before; the supervisors see to those on the same hosts."""
 
@@ -108,28 +116,40 @@ class _FurtherAttempts:
                 return job, self._given_up(job.record, status, error)
             if found is None:
                 break
-            prepared, reserve = found.prepared, found.reserve
             record = self._record(job.record, found, status, decided)
             data = restarted(record.attempt, decided["cause"])
             self._tell(Event("restarted", record.run_id, {**data, "replaced": dict(found.stand_ins)}))
             try:
-                record = stage(
-                    prepared, record, self._remotes, self._interrupts.cancel, self._manner, self._tell
-                )
-                self._store.save(record)
-                job = Job(record, self._remotes, self._store, self._interrupts, self._manner, self._tell)
-                job.examine = _examiner(record, prepared, self._remotes, reserve)
-                status = job.run()
-            except NeverStarted as never:
-                return job, self._given_up(record, status, never.error)
-            except ClusterkitError as error:
-                if self._store.load(record.run_id).state != "staging":
-                    raise
-                return job, self._given_up(record, status, error)
+                job, status = self._begun(found, record)
+            except _NotBegun as failed:
+                left = without_unfit(record, found, reserve, failed.error, self._tell)
+                if left is None:
+                    return job, self._given_up(record, status, failed.error)
+                stop(record, self._remotes, self._store, grace=0.0, forks=self._manner.forks)
+                reserve = left
+                continue
+            prepared, reserve = found.prepared, found.reserve
         if job.detached:
             text = "spares need a controller: a host that is lost from now on is not replaced"
             self._tell(Event("notice", job.record.run_id, {"text": text}))
         return job, status
+
+    def _begun(self, found: NextAttempt, record: RunRecord) -> tuple[Job, dict[str, Any]]:
+        """The attempt's job and how it ended. Raises _NotBegun where no node has started anything."""
+        try:
+            record = stage(
+                found.prepared, record, self._remotes, self._interrupts.cancel, self._manner, self._tell
+            )
+            self._store.save(record)
+            job = Job(record, self._remotes, self._store, self._interrupts, self._manner, self._tell)
+            job.examine = _examiner(record, found.prepared, self._remotes, found.reserve)
+            return job, job.run()
+        except NeverStarted as never:
+            raise _NotBegun(never.error) from None
+        except ClusterkitError as error:
+            if self._store.load(record.run_id).state != "staging":
+                raise
+            raise _NotBegun(error) from None
 
     def _record(
         self, before: RunRecord, found: NextAttempt, status: Mapping[str, Any], decided: Mapping[str, Any]

@@ -133,6 +133,24 @@ def plan_next(
     return None
 
 
+def without_unfit(
+    record: RunRecord, found: NextAttempt, before: Reserve, error: ClusterkitError, tell: Tell
+) -> Reserve | None:
+    """The reserve without the stand-ins that could not begin the attempt; None if another host failed.
+
+    A spare that passed the checks may still have no room for the code, or be taken by another run.
+    """
+    at_fault = _at_fault(error, list(found.stand_ins.values()))
+    failed = set(error.failures) if isinstance(error, FleetError) else set(at_fault)
+    if not at_fault or failed - set(at_fault):
+        return None
+    for alias, why in at_fault.items():
+        _say(tell, record, f"spare {named(alias, why)}; it is left out")
+    able = [each for each in found.stand_ins.values() if each not in at_fault]
+    spares = (*(found.prepared.settings[each] for each in able), *found.reserve.spares)
+    return replace(before, spares=spares)
+
+
 def broken_gpus(
     record: RunRecord, settings: Mapping[str, Settings], remotes: Mapping[str, Remote], tables: Tables
 ) -> dict[str, str]:

@@ -85,6 +85,31 @@ def test_a_host_whose_gpu_fell_off_the_bus_is_replaced(spared: Cluster) -> None:
     assert spared.gone()
 
 
+def test_a_spare_that_cannot_be_staged_is_left_out(spared: Cluster) -> None:
+    """It has passed the checks; where its runs would lie somebody has put a file."""
+    runs = "~/.clusterkit/node03"
+    blocked = spared.sandbox.sh("node03", f"mkdir -p ~/.clusterkit && rm -rf {runs} && echo >{runs}")
+    assert blocked.returncode == 0, blocked.stderr
+    running = launch(spared, "--max-restarts", "1", job="drill.py 20")
+    try:
+        running.until(r'"event": "joined".*"host": "node02"')
+        spared.sandbox.kill("node02")
+        finished = running.wait(200)
+    finally:
+        spared.sandbox.sh("node03", f"rm {runs}")
+    assert finished.code == 0, finished.err + finished.out
+    assert [event["replaced"] for event in finished.events("restarted")] == [
+        {"node02": "node03"},
+        {"node02": "node04"},
+    ]
+    notices = [event["text"] for event in finished.events("notice")]
+    assert any(text.startswith("spare node03") and text.endswith("left out") for text in notices), notices
+    status = spared.status()
+    assert [each["state"] for each in status["attempts"]] == ["lost", "succeeded"]
+    assert {rank["host"] for rank in status["ranks"]} == {"node01", "node04"}
+    assert spared.gone()
+
+
 def test_a_detached_run_says_that_spares_need_a_controller(spared: Cluster) -> None:
     finished = launch(spared, "--detach", "--max-restarts", "1", job="drill.py 1").wait()
     assert finished.code == 0, finished.err
