@@ -85,6 +85,12 @@ class WatchedPacketizer(Packetizer):
                 raise EOFError
             out = out[sent:]
 
+    def close(self) -> None:
+        """Nothing is sent or read any more; a bastion that is gone already need not hear of it."""
+        # Called in the reader's thread too, where nobody could catch what a channel through it raises.
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            super().close()
+
     # Paramiko times the handshake with a threading.Timer, which keeps a process alive that wants to exit.
 
     def start_handshake(self, timeout: float) -> None:

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from paramiko import SSHException
 
 from clusterkit.errors import Unreachable
 from clusterkit.inventory.model import Settings
 from clusterkit.remote import Connections, ConnectOptions, Timeouts, fan_out
+from clusterkit.remote.transport import WatchedPacketizer
 from tests.remote.sshd import Sshd, running
 
 pytestmark = pytest.mark.hosts
@@ -125,6 +127,19 @@ def test_a_dead_bastion_is_waited_for_once(folder: Path) -> None:
     assert len(outcome.bad) == 30
     odd = [str(e) for e in outcome.bad.values() if f"bastion 127.0.0.1 (127.0.0.1:{port})" not in e.message]
     assert odd == []
+
+
+@pytest.mark.parametrize("error", [EOFError(), OSError("closed"), SSHException("not active")])
+def test_a_bastion_that_is_gone_is_no_error_of_who_closes_behind_it(error: Exception) -> None:
+    """The reader's thread closes last: what it raises there would be a traceback on the terminal."""
+
+    class Gone:
+        def close(self) -> None:
+            raise error
+
+    packetizer = WatchedPacketizer(Gone())
+    packetizer.close()
+    assert packetizer.closed
 
 
 def test_a_proxy_command(folder: Path, connections: Connections) -> None:
