@@ -196,12 +196,35 @@ def test_a_host_loses_its_power(contained: Contained) -> None:
         assert "node02" in finished.last_line
         assert nothing_left(contained, ("node01",))
     finally:
-        contained.sandbox.start("node02")
-        do(contained.sandbox, "node02", "rm -f /run/docker.pid")
-        engines.start_docker(contained.sandbox, "node02")
+        powered_again(contained, "node02")
     assert nothing_left(contained)
     again = contained.run("launch", contained.inventory(), "whoami.py", limit=180)
     assert again.code == 0, again.err
+
+
+def powered_again(contained: Contained, host: str) -> None:
+    """The host is up, and so is its Docker."""
+    contained.sandbox.start(host)
+    do(contained.sandbox, host, "rm -f /run/docker.pid /run/docker/containerd/containerd.pid")
+    engines.start_docker(contained.sandbox, host)
+
+
+def test_a_spare_runs_the_container_of_a_host_without_power(contained: Contained) -> None:
+    inventory = Path(contained.inventory())
+    inventory.write_text(f"{inventory.read_text()}\n[spares]\nnode01\n")
+    words = ("--max-restarts", "1", "--node-timeout", "5", str(inventory), "drill.py", "15")
+    launch = contained.start("launch", *words)
+    launch.until("rank 1 line 1", 120)
+    contained.sandbox.kill("node02")
+    try:
+        finished = launch.wait()
+    finally:
+        powered_again(contained, "node02")
+    assert finished.code == 0, finished.err
+    status = contained.status()
+    assert [each["state"] for each in status["attempts"]] == ["lost", "succeeded"]
+    assert [rank["host"] for rank in status["ranks"]] == ["node01", "node01"]
+    assert nothing_left(contained)
 
 
 def test_ranks_that_ignore_sigterm_end_within_the_grace(contained: Contained) -> None:
