@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,11 @@ def follow(
     lines: int | None,
     interrupts: Interrupts,
     tell: Tell,
+    tick: Callable[[], None] = lambda: None,
 ) -> Watch:
     """Tell the last `lines` lines of each rank (None: all), then every new one, until the run ends.
 
+    `tick` is called several times a second, also while nothing comes.
     Raises Interrupted on SIGINT; the job does not notice.
     """
     watch = Watch(record, None, tell)
@@ -97,6 +99,7 @@ def follow(
             frame = following.next(_POLL_S)
             if frame is not None:
                 watch.take(frame)
+            tick()
     watch.close()
     return watch
 

@@ -41,6 +41,29 @@ def logs(
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write rank-0003.log and so on into DIR."),
     ] = None,
+    grep: Annotated[
+        list[str] | None,
+        typer.Option("--grep", metavar="REGEX", help="Only lines that match; repeated: any of them."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="REGEX", help="No lines that match.")
+    ] = None,
+    highlight: Annotated[
+        list[str] | None,
+        typer.Option("--highlight", metavar="REGEX", help="Mark what matches, on a terminal."),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="Only lines of this level and above: debug, info, warning, error, critical. "
+            "A line without one belongs to the line before it.",
+        ),
+    ] = None,
+    folded: Annotated[
+        bool, typer.Option("--fold", help="Equal lines of several ranks as one; times may differ.")
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option(
@@ -63,6 +86,8 @@ def logs(
     from clusterkit.cli import reading
     from clusterkit.cli.session import Access, recorded_run
     from clusterkit.errors import InputError, NotFound
+    from clusterkit.report import sieve
+    from clusterkit.report.loglines import Form
     from clusterkit.runs.selection import choose
 
     if follow and output:
@@ -73,6 +98,19 @@ def logs(
         raise InputError(
             "--json and --output do not go together", "--output prints the paths of the files, one a line"
         )
+    choice = sieve.Choice(
+        sieve.patterns("--grep", grep or []),
+        sieve.patterns("--exclude", exclude or []),
+        sieve.patterns("--highlight", highlight or []),
+        sieve.level(level),
+    )
+    if output and not choice.everything:
+        raise InputError("--output writes whole logs", "leave --grep, --exclude, --highlight and --level out")
+    if folded and (output or as_json):
+        raise InputError(
+            f"--fold and {'--output' if output else '--json'} do not go together",
+            "a file or a program gets each line of each rank",
+        )
     access = Access(ask_pass=ask_pass, strict_host_keys=strict_host_keys)
     store, record = recorded_run(run, inventory, access)
     ranks = choose(record, rank, node or [], server)
@@ -81,9 +119,9 @@ def logs(
             "no rank is selected",
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
-    reader = reading.Reader(
-        store, record, ranks, inventory, access, timeout, as_json=as_json, attempt=attempt
-    )
+    alone = len(ranks) == 1
+    form = Form(choice, alone=alone, folded=folded and not alone, as_json=as_json)
+    reader = reading.Reader(store, record, ranks, inventory, access, timeout, form, attempt=attempt)
     if output:
         raise typer.Exit(reader.export(output))
     if follow and attempt is None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from clusterkit import logs
 from clusterkit.cli.session import Access, run_remotes
 from clusterkit.errors import ExitCode, Interrupted, NotFound
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
-from clusterkit.report.launch import restart_line, show_line
+from clusterkit.report.launch import restart_line
+from clusterkit.report.loglines import Form, LogLines
 from clusterkit.report.status import size
 from clusterkit.report.streaming import write_event
-from clusterkit.report.terminal import Words, write_bytes, write_pieces
+from clusterkit.report.terminal import Words, write_pieces
 from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.gathered import LONGEST_LINE, tail_offset
@@ -35,8 +36,8 @@ class Reader:
         inventory: str | None,
         access: Access,
         timeout: float,
+        form: Form,
         *,
-        as_json: bool = False,
         attempt: int | None = None,
     ) -> None:
         self._store = store
@@ -45,11 +46,14 @@ class Reader:
         self._inventory = inventory
         self._access = access
         self._timeout = timeout
-        self._json = as_json
+        self._lines = LogLines(record, form)
+        self._json = form.as_json
         # None: the newest there is, which a run that we do not follow may have begun without our knowing.
         self._wanted_attempt = attempt
         self._attempt = record.attempt if attempt is None else attempt
-        self._words = Words(quiet=as_json)
+        self._words = Words(quiet=form.as_json)
+        # The ranks whose logs are still to be shown side by side.
+        self._side_by_side: list[int] = []
 
     def show(self, lines: int | None) -> int:
         """Print the logs, or their last lines."""
@@ -59,6 +63,7 @@ class Reader:
             return self._show_tails(lines)
         watch = self._refresh(missing) if missing else None
         found = [self._print(rank, lines, watch) for rank in self._ranks]
+        self._merge(lines)
         if self._unreachable(watch, missing):
             return ExitCode.UNREACHABLE
         return ExitCode.OK if any(found) or len(self._ranks) > 1 else ExitCode.FAILED
@@ -78,14 +83,19 @@ class Reader:
 
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
             try:
-                watch = logs.follow(self._record, self._ranks, remotes, lines, interrupts, tell)
+                watch = logs.follow(
+                    self._record, self._ranks, remotes, lines, interrupts, tell, self._lines.tick
+                )
             except Interrupted as left:
                 self._words.say(f"no longer following run {self._record.run_id}, which goes on by itself")
                 return int(left.exit_code)
+            finally:
+                self._lines.flush()
         gone = self._unreachable(watch, self._ranks)
         for rank in gone:
             if self._record.node_of(rank).host in silent:
                 self._print(rank, lines, watch)
+        self._merge(lines)
         return ExitCode.UNREACHABLE if gone else ExitCode.OK
 
     def export(self, directory: Path) -> int:
@@ -148,9 +158,11 @@ class Reader:
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
             watch = logs.tails(self._record, self._ranks, remotes, lines, interrupts, tell, self._timeout)
         self._words.clear()
+        self._lines.flush()
         gone = self._unreachable(watch, self._ranks)
         for rank in gone:
             self._print(rank, lines, watch)
+        self._merge(lines)
         return ExitCode.UNREACHABLE if gone else ExitCode.OK
 
     def _show_gathered(self, host: str, lines: int | None) -> None:
@@ -163,6 +175,7 @@ class Reader:
                     "yellow",
                 )
                 self._copy(rank, lines)
+        self._merge(lines)
 
     def _print(self, rank: int, lines: int | None, watch: Watch | None) -> bool:
         """Print a rank's gathered log, or say why there is none; True if there is one."""
@@ -175,17 +188,34 @@ class Reader:
         return True
 
     def _copy(self, rank: int, lines: int | None) -> None:
-        path = self._store.log(self._record.run_id, rank, self._attempt)
-        with open(path, "rb") as file:
-            file.seek(0 if lines is None else tail_offset(path, lines))
-            if len(self._ranks) == 1 and not self._json:
+        """Show a rank's gathered log, or its last lines; where equal lines are folded, `_merge` does it."""
+        if self._lines.form.folded:
+            self._side_by_side.append(rank)
+            return
+        if self._lines.form.is_file:
+            with self._opened(rank, lines) as file:
                 write_pieces(iter(lambda: file.read(_PIECE), b""))
-                return
-            host = self._record.node_of(rank).host
-            whose = {**processes.keys(rank), "host": host, "attempt": self._attempt}
+            return
+        host = self._record.node_of(rank).host
+        whose = {**processes.keys(rank), "host": host, "attempt": self._attempt}
+        for line in self._lines_of(rank, lines):
+            self._lines.show({**whose, "bytes": line})
+
+    def _merge(self, lines: int | None) -> None:
+        ranks, self._side_by_side = self._side_by_side, []
+        self._lines.show_merged({rank: self._lines_of(rank, lines) for rank in ranks})
+
+    def _lines_of(self, rank: int, lines: int | None) -> Iterator[bytes]:
+        with self._opened(rank, lines) as file:
             # A line without an end must not fill the memory.
             for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                self._line({**whose, "bytes": line.removesuffix(b"\n")})
+                yield line.removesuffix(b"\n")
+
+    def _opened(self, rank: int, lines: int | None) -> BinaryIO:
+        path = self._store.log(self._record.run_id, rank, self._attempt)
+        file = open(path, "rb")  # noqa: SIM115 - whoever asked closes it
+        file.seek(0 if lines is None else tail_offset(path, lines))
+        return file
 
     def _gathered(self, rank: int) -> int:
         """How many bytes of a rank's log are here."""
@@ -220,7 +250,7 @@ class Reader:
     def _tell(self, event: Event) -> None:
         if event.kind == "line":
             with self._words.aside():
-                self._line(event.data)
+                self._lines.show(event.data)
         elif event.kind == "notice":
             self._say(str(event.data["text"]))
         elif event.kind == "restarted":
@@ -231,14 +261,6 @@ class Reader:
             write_event(event)
         else:
             self._words.say(restart_line(event.data), "yellow")
-
-    def _line(self, data: Mapping[str, Any]) -> None:
-        if self._json:
-            write_event(Event("line", self._record.run_id, data))
-        elif len(self._ranks) == 1:
-            write_bytes(data["bytes"] + b"\n")
-        else:
-            show_line(data)
 
     def _notices(self, event: Event) -> None:
         """Notices about a host are left to the end, where each rank of it is accounted for."""

@@ -38,7 +38,8 @@ def run(folder: Path, *arguments: str) -> Ended:
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         timeout=60,
         check=False,
     )

@@ -209,24 +209,6 @@ def powered_again(contained: Contained, host: str) -> None:
     engines.start_docker(contained.sandbox, host)
 
 
-def test_a_spare_runs_the_container_of_a_host_without_power(contained: Contained) -> None:
-    inventory = Path(contained.inventory())
-    inventory.write_text(f"{inventory.read_text()}\n[spares]\nnode01\n")
-    words = ("--max-restarts", "1", "--node-timeout", "5", str(inventory), "drill.py", "15")
-    launch = contained.start("launch", *words)
-    launch.until("rank 1 line 1", 120)
-    contained.sandbox.kill("node02")
-    try:
-        finished = launch.wait()
-    finally:
-        powered_again(contained, "node02")
-    assert finished.code == 0, finished.err
-    status = contained.status()
-    assert [each["state"] for each in status["attempts"]] == ["lost", "succeeded"]
-    assert [rank["host"] for rank in status["ranks"]] == ["node01", "node01"]
-    assert nothing_left(contained)
-
-
 def test_ranks_that_ignore_sigterm_end_within_the_grace(contained: Contained) -> None:
     inventory = contained.inventory()
     launch = contained.start(

@@ -78,6 +78,18 @@ def test_logs_while_the_job_runs_and_after_it(unequal: Cluster, tmp_path: Path) 
         assert gathered.startswith((tmp_path / "early" / f"rank-{rank:04d}.log").read_bytes())
 
 
+def test_equal_lines_of_all_ranks_are_folded_while_they_come(unequal: Cluster) -> None:
+    running = unequal.start("launch", "INVENTORY", "drill.py", "25", "--steps", "1000")
+    running.until("all 3 nodes joined", 90)
+    follower = unequal.start("logs", "--follow", "--fold", "--grep", "loss")
+    follower.until(r"\n\[0-5 node\[01-03\]\] epoch 1 step \d+/1000 loss 0\.5\n", 60)
+    assert running.wait().code == 0
+    assert follower.wait().code == 0
+    assert "line" not in follower.out
+    whole = unequal.run("logs", "--fold", "--grep", "loss").out
+    assert whole.count("[0-5 node[01-03]] epoch 1 step ") > 50
+
+
 def test_the_newest_run_unless_another_is_named(unequal: Cluster) -> None:
     first = unequal.launch("odd_bytes.py", "0")
     second = unequal.launch("drill.py", "0.1")
