@@ -10,7 +10,7 @@ import typer
 
 from clusterkit import __version__
 from clusterkit.cli import exec as exec_command
-from clusterkit.cli import inventory, launch, logs, preflight, runs, sandbox, status, stop
+from clusterkit.cli import inventory, launch, logs, preflight, runs, sandbox, stacks, status, stop
 from clusterkit.cli.passing import AfterDashes, AfterScript
 from clusterkit.errors import ClusterkitError, ExitCode
 from clusterkit.report import terminal
@@ -56,6 +56,9 @@ app.command("launch", cls=AfterScript, short_help="Start a job on all nodes at o
 )
 app.command("logs", short_help="Show any rank's log by its global number.")(logs.logs)
 app.command("status", short_help="Show how a run stands, node by node.")(status.status)
+app.command("stacks", short_help="Show what every rank is doing now: the Python stacks, grouped.")(
+    stacks.stacks
+)
 app.add_typer(runs.app, name="runs", short_help="List runs; `runs prune` removes old ones.")
 app.command("stop", short_help="End a run on all its hosts, with nothing left behind.")(stop.stop)
 app.command("exec", cls=AfterDashes, short_help="Run one command on all hosts.")(exec_command.execute)

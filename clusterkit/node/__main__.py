@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Callable, Dict, List
 
-_USAGE = "usage: agent.pyz stage | start|attach|supervise|rank|contain|enter|state|stop RUN_DIR …"
+_USAGE = "usage: agent.pyz stage | start|attach|supervise|rank|contain|enter|state|stacks|stop RUN_DIR …"
 
 
 def main(arguments: List[str]) -> int:
@@ -20,6 +20,7 @@ def main(arguments: List[str]) -> int:
         "contain": _contain,
         "enter": _enter,
         "state": _state,
+        "stacks": _stacks,
         "stop": _stop,
     }
     if not arguments or arguments[0] not in commands or (arguments[0] != "stage" and len(arguments) < 2):
@@ -101,6 +102,17 @@ def _state(arguments: List[str]) -> int:
 
         state["live"] = glance.of(state)
     return _print(state)
+
+
+def _stacks(arguments: List[str]) -> int:
+    from . import dump, plan, record
+
+    try:
+        files, known = plan.open_run(arguments[0])
+    except plan.PlanError as error:
+        return _print({"error": str(error)})
+    state = record.current(files, known)
+    return _print({"processes": dump.collect(files, state) if state else []})
 
 
 def _stop(arguments: List[str]) -> int:

@@ -5,6 +5,7 @@
         logs/rank-0003.log       what was gathered of rank 3's log, byte for byte
         logs/launcher-gpu02.log  the launcher's own words on a node
         logs/attempt-1/…         the same of each further attempt
+        stacks/20261201-093000.json  what `clusterkit stacks` found then
 
 Passwords are never part of it: reading a run's hosts again asks the inventory for them.
 """
@@ -174,6 +175,19 @@ class RunStore:
         number = processes.server_number(rank)
         name = f"rank-{rank:04d}.log" if number is None else f"server-{number:04d}.log"
         return self._logs(run_id, attempt) / name
+
+    def keep_stacks(self, run_id: str, text: str) -> Path:
+        """Keep what `stacks` found now with the run; where. Raises ClusterkitError."""
+        path = self.folder(run_id) / "stacks" / time.strftime("%Y%m%d-%H%M%S.json", time.gmtime())
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            _replace(path, text)
+        except OSError as error:
+            raise ClusterkitError(
+                f"the stacks cannot be kept in {path.parent}: {error.strerror}",
+                "make room or mend the permissions there",
+            ) from error
+        return path
 
     def launcher_log(self, run_id: str, host: str, attempt: int = 0) -> Path:
         """Where the launcher's own messages on a host are kept."""

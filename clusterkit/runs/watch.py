@@ -107,7 +107,10 @@ class Watch:
     def _notice_hang(self, hang: Mapping[str, Any] | None) -> None:
         if hang:
             silence = f"wrote nothing for {hang['silent_s']:g} s"
-            text = f"the job hangs: ranks {hang['ranks']}, all that run, {silence}"
+            text = (
+                f"the job hangs: ranks {hang['ranks']}, all that run, {silence}; "
+                "`clusterkit stacks` shows where they stand"
+            )
             self._once("notice", f"hang {hang['since']}", {"text": text})
 
     def _log(self, frame: Frame) -> None:

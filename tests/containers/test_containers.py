@@ -216,6 +216,10 @@ def test_ranks_that_ignore_sigterm_end_within_the_grace(contained: Contained) ->
     )
     launch.until("all 2 nodes joined", 120)
     launch.until("rank 3 line 1")
+    stand = contained.run("stacks", "--json")
+    assert [group["frames"][0]["file"] for group in json.loads(stand.out)["groups"]] == ["drill.py"], (
+        stand.out
+    )
     launch.send(signal.SIGTERM)
     finished = launch.wait()
     assert finished.code == 143, finished.err
