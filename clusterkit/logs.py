@@ -84,15 +84,21 @@ def follow(
     interrupts: Interrupts,
     tell: Tell,
     tick: Callable[[], None] = lambda: None,
+    since: float | None = None,
 ) -> Watch:
     """Tell the last `lines` lines of each rank (None: all), then every new one, until the run ends.
 
-    `tick` is called several times a second, also while nothing comes.
+    With `since` and no `lines`: what may be as new as that. `tick` is called several times a second, also
+    while nothing comes.
     Raises Interrupted on SIGINT; the job does not notice.
     """
     watch = Watch(record, None, tell)
-    start = {"offset": 0} if lines is None else {"tail": lines}
-    nodes, wanted = _wanted(record, ranks, {processes.log_name(rank): start for rank in ranks})
+    starts = {}
+    for rank in ranks:
+        # The hosts' clocks are not ours.
+        at = None if since is None else since + record.node_of(rank).clock_offset_s
+        starts[processes.log_name(rank)] = _start(lines, at)
+    nodes, wanted = _wanted(record, ranks, starts)
     with Following(nodes, remotes, wanted) as following:
         while not _over(watch, nodes):
             interrupts.check()
@@ -135,6 +141,13 @@ def why_nothing(record: RunRecord, rank: int, watch: Watch | None) -> str:
     return f"{place} has written nothing yet" if not entry.get("ended_at") else f"{place} wrote nothing"
 
 
+def _start(lines: int | None, since: float | None) -> Mapping[str, float]:
+    """What a host is asked for: where to begin in a log."""
+    if lines is not None:
+        return {"tail": lines}
+    return {"offset": 0} if since is None else {"since": since}
+
+
 def _started(record: RunRecord, rank: int) -> bool:
     entry = _entry(record.status, rank)
     return entry.get("exit_code") is not None or entry.get("signal") is not None
@@ -147,8 +160,8 @@ def _entry(state: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
 
 
 def _wanted(
-    record: RunRecord, ranks: Sequence[int], files: Mapping[str, Mapping[str, int]]
-) -> tuple[list[NodeRecord], dict[str, dict[str, Mapping[str, int]]]]:
+    record: RunRecord, ranks: Sequence[int], files: Mapping[str, Mapping[str, float]]
+) -> tuple[list[NodeRecord], dict[str, dict[str, Mapping[str, float]]]]:
     """The nodes that have these ranks, and which files to ask of each."""
     nodes = [node for node in record.nodes if set(node.processes) & set(ranks)]
     named = {rank: processes.log_name(rank) for rank in ranks}
@@ -162,7 +175,7 @@ def _read_once(
     record: RunRecord,
     ranks: Sequence[int],
     remotes: Mapping[str, Remote],
-    files: Mapping[str, Mapping[str, int]],
+    files: Mapping[str, Mapping[str, float]],
     watch: Watch,
     interrupts: Interrupts,
     timeout: float,

@@ -42,28 +42,32 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(lines: list[bytes], cuts: l
     clean = [line.replace(b"\n", b"").replace(b"\r", b"") for line in lines]
     data = b"".join(line + b"\n" for line in clean)
     cutter = Lines()
-    seen: list[bytes] = []
+    seen: list[tuple[int, bytes]] = []
     position = 0
     for cut in cuts:
-        seen += cutter.feed("3", data[position : position + cut])
+        seen += cutter.feed("3", data[position : position + cut], position)
         position += cut
-    seen += cutter.feed("3", data[position:])
-    assert seen == clean
+    seen += cutter.feed("3", data[position:], position)
+    assert [line for _, line in seen] == clean
+    assert [end for end, _ in seen] == [
+        sum(len(line) + 1 for line in clean[: number + 1]) for number in range(len(clean))
+    ]
     assert list(cutter.rest()) == []
 
 
 def test_files_do_not_mix_and_the_last_piece_is_kept() -> None:
     lines = Lines()
     assert list(lines.feed("1", b"one")) == []
-    assert list(lines.feed("2", b"two\nmore")) == [b"two"]
+    assert list(lines.feed("2", b"two\nmore")) == [(4, b"two")]
     assert sorted(lines.rest()) == [("1", b"one"), ("2", b"more")]
 
 
 def test_an_endless_line_is_shown_in_pieces_and_memory_stays_flat() -> None:
     lines = Lines()
-    shown = [piece for _ in range(40) for piece in lines.feed("1", b"x" * 10_000)]
-    assert [len(piece) for piece in shown] == [LONGEST_LINE] * 6
-    assert sum(map(len, shown)) + len(next(lines.rest())[1]) == 400_000
+    shown = [piece for turn in range(40) for piece in lines.feed("1", b"x" * 10_000, turn * 10_000)]
+    assert [len(piece) for _, piece in shown] == [LONGEST_LINE] * 6
+    assert [end for end, _ in shown] == [LONGEST_LINE * number for number in range(1, 7)]
+    assert sum(len(piece) for _, piece in shown) + len(next(lines.rest())[1]) == 400_000
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10])

@@ -57,7 +57,7 @@ def test_a_status_with_a_root() -> None:
         Event("staged", "r", {"host": "gpu1", "received_bytes": 3}),
         Event("started", "r", {"host": "gpu1", "node_rank": 0}),
         Event("joined", "r", {"host": "gpu1", "ranks": [0]}),
-        Event("line", "r", {"host": "gpu1", "rank": 0, "attempt": 0, "line": "x"}),
+        Event("line", "r", {"host": "gpu1", "rank": 0, "attempt": 0, "line": "x", "written_at": None}),
         Event("restarted", "r", restarted(1, {"kind": "rank", "rank": 3, "alias": "gpu1", "exit_code": 7})),
         Event("notice", "r", {"text": "x"}),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,15 @@ def logs(
             "A line without one belongs to the line before it.",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only lines since then: `10m`, `2h`, or `2026-12-01T09:30`."
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="The time in front of each line (UTC), to about a second.")
+    ] = False,
     folded: Annotated[
         bool, typer.Option("--fold", help="Equal lines of several ranks as one; times may differ.")
     ] = False,
@@ -88,6 +98,8 @@ def logs(
     from clusterkit.errors import InputError, NotFound
     from clusterkit.report import sieve
     from clusterkit.report.loglines import Form
+    from clusterkit.runs import times
+    from clusterkit.runs.record import iso
     from clusterkit.runs.selection import choose
 
     if follow and output:
@@ -104,8 +116,12 @@ def logs(
         sieve.patterns("--highlight", highlight or []),
         sieve.level(level),
     )
-    if output and not choice.everything:
-        raise InputError("--output writes whole logs", "leave --grep, --exclude, --highlight and --level out")
+    begin = None if since is None else times.since(since, time.time())
+    if output and (timestamps or begin is not None or not choice.everything):
+        raise InputError(
+            "--output writes whole logs",
+            "leave out what chooses or marks lines: --grep, --since, --fold, …",
+        )
     if folded and (output or as_json):
         raise InputError(
             f"--fold and {'--output' if output else '--json'} do not go together",
@@ -120,12 +136,21 @@ def logs(
             f"--rank and --node exclude each other; ranks are 0-{record.world_size - 1}",
         )
     alone = len(ranks) == 1
-    form = Form(choice, alone=alone, folded=folded and not alone, as_json=as_json)
-    reader = reading.Reader(store, record, ranks, inventory, access, timeout, form, attempt=attempt)
+    form = Form(
+        choice,
+        alone=alone,
+        folded=folded and not alone,
+        timestamps=timestamps,
+        since=iso(begin),
+        as_json=as_json,
+    )
+    reader = reading.Reader(
+        store, record, ranks, inventory, access, timeout, form, attempt=attempt, since=begin
+    )
     if output:
         raise typer.Exit(reader.export(output))
     if follow and attempt is None:
-        raise typer.Exit(reader.follow(_lines(tail, default=10)))
+        raise typer.Exit(reader.follow(_lines(tail, default=None if since else 10)))
     raise typer.Exit(reader.show(_lines(tail, default=None)))
 
 

@@ -12,14 +12,14 @@ from clusterkit.errors import ExitCode, Interrupted, NotFound
 from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
 from clusterkit.report.launch import restart_line
-from clusterkit.report.loglines import Form, LogLines
+from clusterkit.report.loglines import Form, LogLines, TimedLine
 from clusterkit.report.status import size
 from clusterkit.report.streaming import write_event
 from clusterkit.report.terminal import Words, write_pieces
-from clusterkit.runs import processes
+from clusterkit.runs import processes, times
 from clusterkit.runs.events import Event
-from clusterkit.runs.gathered import LONGEST_LINE, tail_offset
-from clusterkit.runs.record import ENDED, RunRecord, RunStore
+from clusterkit.runs.gathered import LONGEST_LINE, line_start, tail_offset
+from clusterkit.runs.record import ENDED, RunRecord, RunStore, iso
 from clusterkit.runs.watch import Watch
 
 _PIECE = 1 << 18
@@ -39,6 +39,7 @@ class Reader:
         form: Form,
         *,
         attempt: int | None = None,
+        since: float | None = None,
     ) -> None:
         self._store = store
         self._record = record
@@ -48,6 +49,7 @@ class Reader:
         self._timeout = timeout
         self._lines = LogLines(record, form)
         self._json = form.as_json
+        self._since = since
         # None: the newest there is, which a run that we do not follow may have begun without our knowing.
         self._wanted_attempt = attempt
         self._attempt = record.attempt if attempt is None else attempt
@@ -84,7 +86,14 @@ class Reader:
         with Interrupts() as interrupts, run_remotes(self._record, self._inventory, self._access) as remotes:
             try:
                 watch = logs.follow(
-                    self._record, self._ranks, remotes, lines, interrupts, tell, self._lines.tick
+                    self._record,
+                    self._ranks,
+                    remotes,
+                    lines,
+                    interrupts,
+                    tell,
+                    self._lines.tick,
+                    self._since,
                 )
             except Interrupted as left:
                 self._words.say(f"no longer following run {self._record.run_id}, which goes on by itself")
@@ -198,18 +207,23 @@ class Reader:
             return
         host = self._record.node_of(rank).host
         whose = {**processes.keys(rank), "host": host, "attempt": self._attempt}
-        for line in self._lines_of(rank, lines):
-            self._lines.show({**whose, "bytes": line})
+        for line, written_at in self._lines_of(rank, lines):
+            self._lines.show({**whose, "written_at": written_at, "bytes": line})
 
     def _merge(self, lines: int | None) -> None:
         ranks, self._side_by_side = self._side_by_side, []
         self._lines.show_merged({rank: self._lines_of(rank, lines) for rank in ranks})
 
-    def _lines_of(self, rank: int, lines: int | None) -> Iterator[bytes]:
+    def _lines_of(self, rank: int, lines: int | None) -> Iterator[TimedLine]:
+        written = times.kept(self._store.log(self._record.run_id, rank, self._attempt))
         with self._opened(rank, lines) as file:
+            if self._since is not None:
+                file.seek(max(file.tell(), line_start(file, written.before(self._since))))
+            position = file.tell()
             # A line without an end must not fill the memory.
             for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                yield line.removesuffix(b"\n")
+                position += len(line)
+                yield line.removesuffix(b"\n"), iso(written.at(position - 1))
 
     def _opened(self, rank: int, lines: int | None) -> BinaryIO:
         path = self._store.log(self._record.run_id, rank, self._attempt)

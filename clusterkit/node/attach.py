@@ -184,17 +184,17 @@ class Attachment:
         self._controller.frame({"frame": "end"})
 
     def _follow(self, name: str, wanted: Dict[str, Any], attempt: int) -> None:
-        def add(path: Callable[[RunFiles, Plan], str]) -> None:
-            self._logs[name] = AttemptLog(self._files, self._plan, path, wanted, attempt)
+        def add(path: Callable[[RunFiles, Plan], str], local: Optional[int] = None) -> None:
+            self._logs[name] = AttemptLog(self._files, self._plan, path, wanted, attempt, local)
 
         if name == "launcher":
             add(lambda _files, plan: plan.launcher_log)
         elif name.startswith("server-") and int(name[7:]) in self._plan.servers:
             place = len(self._plan.ranks) + self._plan.servers.index(int(name[7:]))
-            add(lambda files, plan: ranks.find_log(plan, files, place))
+            add(lambda files, plan: ranks.find_log(plan, files, place), place)
         elif name.isdigit() and int(name) in self._plan.ranks:
             local = self._plan.ranks.index(int(name))
-            add(lambda files, plan: ranks.find_log(plan, files, local))
+            add(lambda files, plan: ranks.find_log(plan, files, local), local)
         else:
             words = "there is no log %r on %s: it has the ranks %s" % (
                 name,
@@ -235,6 +235,8 @@ class Attachment:
                 any_sent = True
                 frame = {"frame": "log", "file": name, "offset": piece.offset, "size": len(piece.data)}
                 frame["attempt"] = log.attempt
+                if piece.times:
+                    frame["times"] = piece.times
                 if piece.truncated:
                     frame["truncated"] = True
                 self._controller.frame(frame, piece.data)

@@ -6,6 +6,7 @@ from . import attempts
 from .files import RunFiles
 from .follow import Log, Piece
 from .plan import Plan
+from .times import Times
 
 
 class AttemptLog:
@@ -18,7 +19,10 @@ class AttemptLog:
         path: Callable[[RunFiles, Plan], str],
         wanted: Dict[str, Any],
         attempt: int,
+        local: Optional[int] = None,
     ) -> None:
+        """`local` is the local rank whose log it is; None for one of which no times are kept."""
+        self._local = local
         self._files = files
         self._plan = plan
         self._path = path
@@ -27,7 +31,8 @@ class AttemptLog:
 
     def _open(self, wanted: Dict[str, Any]) -> Log:
         files, plan = attempts.of(self._files, self._plan, self.attempt)
-        return Log(lambda: self._path(files, plan), wanted)
+        times = None if self._local is None else Times(files.times(self._local))
+        return Log(lambda: self._path(files, plan), wanted, times)
 
     def read(self, newest: int) -> Optional[Piece]:
         """The next bytes; None if there are none now. `newest`: the attempt up to which to read."""

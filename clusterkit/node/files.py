@@ -55,6 +55,10 @@ class RunFiles:
         """What the Python processes of this local rank were doing when they were asked."""
         return os.path.join(self.ranks, "%d.stacks" % local_rank)
 
+    def times(self, local_rank: int) -> str:
+        """When this local rank's log grew (`times.py`)."""
+        return os.path.join(self.ranks, "%d.times" % local_rank)
+
     def channel_key(self) -> bytes:
         """The run's secret. Raises OSError or ValueError."""
         with open(self.key, encoding="ascii") as file:

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Dict, Optional
 
-from . import attempts, processes, stacks
+from . import attempts, processes, stacks, times
 from .container import Removal
 from .files import RunFiles, last_bytes, make_private_directory, remove
 from .launcher import Launcher
@@ -47,6 +47,7 @@ class Life:
         self._hurried = False
         self._removal: Optional[Removal] = None
         self._dumped: Optional[float] = None
+        self._clock = times.Clock()
 
     @property
     def attempt(self) -> int:
@@ -106,6 +107,7 @@ class Life:
         self._reap()
         problem = self.launcher.look()
         self.ranks.look()
+        self._clock.note(self.ranks.times(), now)
         if self.state == "gate" and self.launcher.is_ready:
             self.state = "prepared"
         is_on = self.state in ("prepared", "starting", "running") or self.launcher.pid is not None

@@ -75,6 +75,13 @@ class Ranks:
         # In a container what is known here is the entry, whose child the script is.
         return processes.children(found) if self._plan.container and found else found
 
+    def times(self) -> Dict[str, str]:
+        """Each log's path, by the path of the file that says when it grew."""
+        return {
+            self._files.times(local): log_path(self._plan, local, self._records.get(local, {}))
+            for local in range(self._plan.processes)
+        }
+
     def seen_last(self) -> float:
         """The time of something that ended every rank at once: just before they were seen for the last time.
 

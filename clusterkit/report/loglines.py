@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,23 +18,32 @@ from clusterkit.runs.events import Event
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.selection import fold_ranks
 
+# A line without its newline, and when it was written (ISO 8601, UTC), as far as that is known.
+TimedLine = tuple[bytes, str | None]
+
 # For how long lines that come in are held, so that the same one of other ranks can join them.
 HOLD_S = 1.0
 
 
 @dataclass(frozen=True)
 class Form:
-    """How lines are shown: `alone` is one process's, without a prefix; `folded` is equal ones as one."""
+    """How lines are shown: `alone` is one process's, without a prefix; `folded` is equal ones as one.
+
+    `since` is a time as `written_at` of the events has it: lines that are known to be older are not shown.
+    """
 
     choice: Choice = field(default_factory=Choice)
     alone: bool = False
     folded: bool = False
+    timestamps: bool = False
+    since: str | None = None
     as_json: bool = False
 
     @property
     def is_file(self) -> bool:
         """True if what is shown of a log is its bytes, as they are."""
-        return self.alone and not self.as_json and self.choice.everything
+        every_line = self.choice.everything and self.since is None
+        return self.alone and every_line and not (self.as_json or self.timestamps)
 
 
 class LogLines:
@@ -45,43 +54,56 @@ class LogLines:
         self._record = record
         self._sieve = Sieve(form.choice)
         self._window = alike.Window()
-        self._since: float | None = None
+        self._held_since: float | None = None
 
     def show(self, data: Mapping[str, Any]) -> None:
         """One line, as an event of the kind `line` holds it, if it is a chosen one."""
         process = data["rank"] if "rank" in data else processes.server(data["server"])
-        if not self._sieve.lets_through(process, data["bytes"]):
+        line = self._prepared(process, data["bytes"], data.get("written_at"))
+        if line is None:
             return
         if self.form.as_json:
             write_event(Event("line", self._record.run_id, data))
         elif self.form.alone:
-            write_bytes(self._marked(data["bytes"]) + b"\n")
+            write_bytes(self._marked(line) + b"\n")
         elif self.form.folded:
-            self._window.take(process, data["bytes"])
-            self._since = self._since or time.monotonic()
+            self._window.take(process, line)
+            self._held_since = self._held_since or time.monotonic()
             self.tick()
         else:
-            self._line(alike.Alike((process,), data["bytes"]))
+            self._line(alike.Alike((process,), line))
 
     def tick(self) -> None:
         """What has been held for long enough is shown."""
-        if self._since is not None and time.monotonic() - self._since > HOLD_S:
+        if self._held_since is not None and time.monotonic() - self._held_since > HOLD_S:
             self.flush()
 
     def flush(self) -> None:
         """Nothing is held any more."""
-        self._since = None
+        self._held_since = None
         for each in self._window.flush():
             self._line(each)
 
-    def show_merged(self, logs: Mapping[int, Iterable[bytes]]) -> None:
+    def show_merged(self, logs: Mapping[int, Iterable[TimedLine]]) -> None:
         """Whole logs of several processes, equal lines as one."""
         chosen = {process: self._chosen(process, lines) for process, lines in logs.items()}
         for each in alike.merged(chosen):
             self._line(each)
 
-    def _chosen(self, process: int, lines: Iterable[bytes]) -> Iterable[bytes]:
-        return (line for line in lines if self._sieve.lets_through(process, line))
+    def _chosen(self, process: int, lines: Iterable[TimedLine]) -> Iterator[bytes]:
+        for line, written_at in lines:
+            prepared = self._prepared(process, line, written_at)
+            if prepared is not None:
+                yield prepared
+
+    def _prepared(self, process: int, line: bytes, written_at: str | None) -> bytes | None:
+        """The line as it is shown, but for its prefix; None if it is not one of the chosen."""
+        # First of all: a line may get its level from one before it that is not shown.
+        if not self._sieve.lets_through(process, line):
+            return None
+        if self.form.since and written_at and written_at < self.form.since:
+            return None
+        return stamp(written_at).encode() + b" " + line if self.form.timestamps else line
 
     def _line(self, each: alike.Alike) -> None:
         hosts = fold(self._record.node_of(process).host for process in each.processes)
@@ -91,6 +113,11 @@ class LogLines:
     def _marked(self, line: bytes) -> bytes:
         patterns = self.form.choice.highlight
         return highlighted(line, patterns) if patterns and sys.stdout.isatty() else line
+
+
+def stamp(written_at: str | None) -> str:
+    """A line's time as `--timestamps` shows it: UTC, to the tenth of a second; blanks if it is not known."""
+    return " " * 22 if written_at is None else f"{written_at[:21]}Z"
 
 
 def _numbers(chosen: Sequence[int]) -> str:

@@ -7,9 +7,12 @@ the same bytes to the same places, and a file's size is the offset to go on from
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
+
+from clusterkit.runs.times import Entry, Written, beside, keep, kept
 
 # A line longer than this is shown in pieces; the gathered file has it whole.
 LONGEST_LINE = 1 << 16
@@ -21,6 +24,7 @@ class GatheredLogs:
     def __init__(self, path_of: Callable[[str], Path]) -> None:
         self._path_of = path_of
         self._files: dict[str, int] = {}
+        self._times: dict[str, Written] = {}
 
     def __enter__(self) -> GatheredLogs:
         return self
@@ -49,9 +53,20 @@ class GatheredLogs:
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], offset + written)
 
+    def note(self, file: str, entries: Sequence[Entry]) -> None:
+        """Keep when a file's bytes were written, as far as it is new. Raises OSError."""
+        path = self._path_of(file)
+        if file not in self._times:
+            self._times[file] = kept(path)
+        new = self._times[file].add(entries)
+        if new and path.exists():
+            keep(path, new)
+
     def truncate(self, file: str) -> None:
         """Forget what was gathered of a file that was truncated or replaced on its host."""
         path = self._path_of(file)
+        self._times.pop(file, None)
+        beside(path).unlink(missing_ok=True)
         if path.exists():
             os.truncate(path, 0)
 
@@ -62,12 +77,17 @@ class Lines:
     def __init__(self) -> None:
         self._unfinished: dict[str, bytes] = {}
 
-    def feed(self, file: str, data: bytes) -> Iterator[bytes]:
-        """The lines that these bytes complete, without their newline."""
-        *lines, rest = (self._unfinished.pop(file, b"") + data).split(b"\n")
-        yield from lines
+    def feed(self, file: str, data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+        """The lines that these bytes, from `offset` on, complete: where each ends, and it without newline."""
+        before = self._unfinished.pop(file, b"")
+        *lines, rest = (before + data).split(b"\n")
+        position = offset - len(before)
+        for line in lines:
+            position += len(line) + 1
+            yield position, line
         while len(rest) > LONGEST_LINE:
-            yield rest[:LONGEST_LINE]
+            position += LONGEST_LINE
+            yield position, rest[:LONGEST_LINE]
             rest = rest[LONGEST_LINE:]
         if rest:
             self._unfinished[file] = rest
@@ -76,6 +96,21 @@ class Lines:
         """What was left without a newline, once nothing more will come."""
         yield from self._unfinished.items()
         self._unfinished.clear()
+
+
+def line_start(file: BinaryIO, offset: int) -> int:
+    """Where the line begins that the byte at `offset` belongs to; the file stays where it is."""
+    block, here = 1 << 16, file.tell()
+    while offset > 0:
+        start = max(0, offset - block)
+        file.seek(start)
+        newline = file.read(offset - start).rfind(b"\n")
+        if newline >= 0:
+            offset = start + newline + 1
+            break
+        offset = start
+    file.seek(here)
+    return offset
 
 
 def tail_offset(path: Path, lines: int) -> int:

@@ -5,6 +5,7 @@ One `Watch` serves `launch` (from the start, all ranks) and `logs --follow` (att
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from clusterkit.runs import processes
 from clusterkit.runs.events import Event
 from clusterkit.runs.follow import Frame
 from clusterkit.runs.gathered import GatheredLogs, Lines
-from clusterkit.runs.record import RunRecord, RunStore
+from clusterkit.runs.record import RunRecord, RunStore, iso
 from clusterkit.runs.status import Observed, decision, document, reason
+from clusterkit.runs.times import Written
 
 Tell = Callable[[Event], None]
 
@@ -31,6 +33,7 @@ class Watch:
         self.finished: set[str] = set()
         self._logs = logs
         self._lines = Lines()
+        self._clock_offsets = {node.host: node.clock_offset_s for node in record.nodes}
         self._told: set[tuple[str, str]] = set()
         self._attempt: int | None = None
         self._tell = tell
@@ -127,16 +130,31 @@ class Watch:
                     {"text": f"logs are no longer gathered here: {error.strerror}"},
                 )
                 self._logs = None
-        for line in self._lines.feed(file, frame.payload):
-            self._tell_line(file, line)
+        written = self._note_times(file, frame)
+        for end, line in self._lines.feed(file, frame.payload, int(frame.header["offset"])):
+            self._tell_line(file, line, written.at(end - 1))
 
-    def _tell_line(self, file: str, line: bytes) -> None:
+    def _note_times(self, file: str, frame: Frame) -> Written:
+        """When the bytes of this frame were written, by this machine's clock; kept with the gathered log."""
+        offset = self._clock_offsets.get(frame.host, 0.0)
+        entries = [(int(end), float(at) - offset) for end, at in frame.header.get("times", ())]
+        written = Written()
+        written.add(entries)
+        if self._logs is not None and entries:
+            with contextlib.suppress(OSError):
+                # The last one may stand for what is still to come: only what has come is kept.
+                end = int(frame.header["offset"]) + len(frame.payload)
+                self._logs.note(file, [(min(each, end), at) for each, at in entries])
+        return written
+
+    def _tell_line(self, file: str, line: bytes, at: float | None = None) -> None:
         attempt, name = _split(file)
         process = processes.of_log(name)
         if process is None:
             return
         whose = {**processes.keys(process), "host": self.record.node_of(process).host}
-        self._tell(Event("line", self.record.run_id, {**whose, "attempt": attempt, "bytes": line}))
+        data = {**whose, "attempt": attempt, "written_at": None if at is None else iso(at), "bytes": line}
+        self._tell(Event("line", self.record.run_id, data))
 
     def _error(self, frame: Frame) -> None:
         message = str(frame.header.get("message", "unknown"))

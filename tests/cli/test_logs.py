@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.runs import times
 from clusterkit.runs.record import RunStore
 from tests.cli.test_command_line import Ended, run
 from tests.test_status import RECORD
@@ -75,12 +76,36 @@ def test_a_program_gets_the_chosen_lines_too(folder: Path) -> None:
     assert [(each["rank"], each["line"]) for each in lines] == [(rank, f"loss 0.{rank}") for rank in range(6)]
 
 
+def test_times_of_lines_and_only_those_since_then(folder: Path) -> None:
+    """Known to about a second; not known of what a run of an older clusterkit wrote."""
+    store = RunStore(folder.parent / "home" / ".local" / "state" / "clusterkit" / "runs")
+    text = LOGS[3]
+    cut = text.index(b"loss")
+    times.keep(store.log(RECORD.run_id, 3), [(cut, 1764579600.25), (len(text), 1764579660.5)])
+    shown = logs(folder, "--rank", "3", "--timestamps", "--grep", "start|loss").out
+    assert shown == "2025-12-01T09:00:00.2Z started\n2025-12-01T09:01:00.5Z loss 0.3\n"
+    late = ("--since", "2025-12-01T09:00:30Z")
+    assert logs(folder, "--rank", "3", *late, "--grep", "start|loss").out == "loss 0.3\n"
+    assert logs(folder, "--rank", "3", "--since", "1h").out == ""
+    both = logs(folder, "--rank", "2-3", *late, "--timestamps", "--grep", "loss").out
+    assert both == f"[2 gpu1] {' ' * 22} loss 0.2\n[3 gpu1] 2025-12-01T09:01:00.5Z loss 0.3\n"
+    folded = logs(folder, "--rank", "2-3", "--fold", "--timestamps", "--grep", "ended").out
+    assert folded.splitlines() == [
+        "[2 gpu1]                        ended",
+        "[3 gpu1] 2025-12-01T09:01:00.5Z ended",
+    ]
+    (line,) = logs(folder, "--rank", "3", "--json", "--grep", "loss").out.splitlines()
+    assert json.loads(line)["written_at"] == "2025-12-01T09:01:00.500000+00:00"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--grep", "("), "--grep (: not a regular expression"),
         (("--level", "loud"), "--level loud: no such level"),
         (("--output", "logs", "--grep", "a"), "--output writes whole logs"),
+        (("--since", "yesterday"), "--since yesterday: not a time"),
+        (("--output", "logs", "--since", "1h"), "--output writes whole logs"),
         (("--output", "logs", "--fold"), "--fold and --output do not go together"),
         (("--json", "--fold"), "--fold and --json do not go together"),
     ],

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,29 @@ def test_logs_while_the_job_runs_and_after_it(unequal: Cluster, tmp_path: Path) 
         gathered = (tmp_path / "logs" / f"rank-{rank:04d}.log").read_bytes()
         assert gathered == unequal.sandbox.read(host, log)
         assert gathered.startswith((tmp_path / "early" / f"rank-{rank:04d}.log").read_bytes())
+
+
+def test_when_each_line_was_written(unequal: Cluster) -> None:
+    begun = time.time()
+    running = unequal.start("launch", "INVENTORY", "drill.py", "25")
+    running.until("rank 5 line 60\n", 120)
+    late = unequal.start("logs", "--follow", "--since", "2s", "--rank", "3", "--timestamps")
+    assert running.wait().code == 0
+    assert late.wait().code == 0
+    first = re.match(r"(\S+)Z rank 3 line (\d+)\n", late.out)
+    assert first, late.out[:200]
+    assert int(first[2]) > 20, "it began with what was two seconds old"
+    ended = time.time()
+    shown = unequal.run("logs", "--timestamps", "--rank", "0,5").out
+    found = re.findall(r"^\[([05]) \w+\] (\S+)Z rank \d line (\d+)$", shown, re.M)
+    assert len(found) > 200
+    for rank in ("0", "5"):
+        at = [datetime.fromisoformat(f"{each[1]}+00:00").timestamp() for each in found if each[0] == rank]
+        assert at == sorted(at)
+        assert begun < at[0] < at[-1] < ended
+        # Ten lines a second for 25 s.
+        assert at[-1] - at[0] > 15
+        assert len(set(at)) > 10
 
 
 def test_equal_lines_of_all_ranks_are_folded_while_they_come(unequal: Cluster) -> None:

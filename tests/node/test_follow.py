@@ -65,11 +65,11 @@ def test_a_log_that_grows_is_read_from_where_it_was_left(tmp_path: Path) -> None
     log = Log(lambda: str(path), {"offset": 0})
     assert log.read() is None
     path.write_bytes(b"abc")
-    assert log.read() == (0, b"abc", False)
+    assert log.read() == (0, b"abc", False, [])
     assert log.read() is None
     with open(path, "ab") as file:
         file.write(b"\xff\x00d")
-    assert log.read() == (3, b"\xff\x00d", False)
+    assert log.read() == (3, b"\xff\x00d", False, [])
     assert rest(Log(lambda: str(path), {"offset": 4})) == b"\x00d"
 
 
@@ -86,10 +86,10 @@ def test_a_truncated_log_is_read_again_and_says_so(tmp_path: Path) -> None:
     log = Log(lambda: str(path), {"offset": 0})
     rest(log)
     path.write_bytes(b"new\n")
-    assert log.read() == (0, b"new\n", True)
+    assert log.read() == (0, b"new\n", True, [])
     assert log.read() is None
     path.write_bytes(b"")
-    assert log.read() == (0, b"", True)
+    assert log.read() == (0, b"", True, [])
     assert log.read() is None
 
 
