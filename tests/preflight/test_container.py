@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,91 @@ def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> N
     assert all(each["hint"] for each in told_by.values())
     for host in HOSTS:
         assert said.wrong(host) == {"image": "failed"}
+
+
+_NOTED = """#!/bin/sh
+{ tr '\\0' ' ' </proc/self/environ; echo; printf '%s\\n' "$*"; } >>/run/client.words
+exec /usr/bin/docker "$@"
+"""
+
+
+@contextmanager
+def private_registry(rig: Rig) -> Iterator[tuple[str, str]]:
+    """An image in a registry that wants a login; each host but the first is logged in, as its people do it.
+
+    node01 has a password that is wrong. The image's name, and what each login keeps in its file.
+    """
+    sandbox = rig.sandbox
+    registry = registries.start_private(sandbox, "node01")
+    image = f"{registry}/tiny:1"
+    shown = base64.b64encode(f"{registries.READER}:{registries.PASSWORD}".encode()).decode()
+    wrong = base64.b64encode(f"{registries.READER}:not-{registries.PASSWORD}".encode()).decode()
+    login = f"login --username {registries.READER} --password-stdin {registry}"
+    for host in ("node01", "node02", GUEST):
+        # With sudo the login is root's.
+        do(sandbox, host, f"HOME=/root docker {login}", stdin=registries.PASSWORD)
+    insecure = f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
+    do(sandbox, PODMAN, "cat >/etc/containers/registries.conf", insecure)
+    do(sandbox, PODMAN, f"podman {login}", stdin=registries.PASSWORD)
+    do(sandbox, "node01", f"docker tag {rig.name('1')} {image} && docker push --quiet {image}")
+    do(sandbox, "node01", f"docker image rm {image} && sed -i s/{shown}/{wrong}/ /root/.docker/config.json")
+    for host in HOSTS:
+        do(sandbox, host, "cat >/usr/local/bin/docker; chmod 755 /usr/local/bin/docker", _NOTED)
+        do(sandbox, host, ": >/run/client.words; chmod 666 /run/client.words")
+    try:
+        yield image, shown
+    finally:
+        for host in HOSTS:
+            gone = "/usr/local/bin/docker /run/client.words /root/.docker /run/containers/0/auth.json"
+            do(sandbox, host, f"rm -rf {gone}")
+
+
+def test_a_private_registry_knows_the_hosts_own_login(rig: Rig, tmp_path: Path) -> None:
+    """Docker's, root's by way of sudo, and Podman's; a wrong one is told. None leaves its file."""
+    rig.clean()
+    sandbox = rig.sandbox
+    (tmp_path / "project").mkdir()
+    cluster = Cluster(sandbox, tmp_path / "project")
+    with private_registry(rig) as (image, shown):
+        inventory = rig.inventory(
+            {"image": image, "ansible_become": "true"},
+            **{**dict.fromkeys(HOSTS, ""), PODMAN: "container_runtime=podman"},
+        )
+        secrets = (registries.PASSWORD, shown)
+        before = {host: _having(sandbox, host, secrets) for host in HOSTS}
+        ended = cluster.run("preflight", str(inventory), "--json", "--diff", "-v", "--yes", limit=240)
+        after = {host: _having(sandbox, host, secrets) for host in HOSTS}
+        words = {host: told(sandbox, host, "cat /run/client.words") for host in HOSTS}
+        taken = reset(rig, inventory, "--images")
+        left = [engines.images(sandbox, host) for host in HOSTS[1:]]
+        left_by_podman = told(sandbox, PODMAN, "podman images --quiet")
+    said = Said(ended.code, json.loads(ended.out))
+    assert said.statuses("image") == {"node01": "failed", **dict.fromkeys(HOSTS[1:], "changed")}
+    assert said.wrong("node01") == {"image": "failed"}
+    assert [said.wrong(host) for host in HOSTS[1:]] == [{"image": "changed"}] * 3
+    refused = said.check("node01", "image")
+    registry = image.partition("/")[0]
+    assert refused["message"] == f"the registry {registry} refuses the login"
+    assert refused["hint"] == f"on node01: docker login {registry}"
+    called = {host: said.check(host, "container runtime")["actual"]["called"] for host in HOSTS}
+    assert called == {"node01": "docker", "node02": "docker", GUEST: "sudo -n docker", PODMAN: "podman"}
+    # Nothing of a login gets to a command line, an environment, a file of ours or a line that is shown.
+    assert all(f"pull {image}" in words[host] for host in HOSTS[:3])
+    assert not [host for host in HOSTS if any(secret in words[host] for secret in secrets)]
+    assert all(before[host] for host in HOSTS[1:])
+    assert after == before
+    ours = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("out-") for path in ours)
+    assert not [path for path in ours if any(secret in path.read_text() for secret in secrets)]
+    assert (taken, left, left_by_podman) == (0, [{}] * 3, "")
+
+
+def _having(sandbox: Sandbox, host: str, secrets: Iterable[str]) -> list[str]:
+    """The host's files in which one of these stands."""
+    patterns = " ".join(f"-e {secret}" for secret in secrets)
+    where = "/root /home /etc /run /tmp /var/tmp /var/log /dev/shm"
+    script = f"find {where} -xdev -type f -exec grep -lF {patterns} {{}} + 2>/dev/null || :"
+    return sorted(told(sandbox, host, script).splitlines())
 
 
 def test_what_is_wrong_inside_and_what_was_left_is_named(rig: Rig, preflight: Callable[..., Said]) -> None:
