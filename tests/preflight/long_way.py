@@ -1,7 +1,7 @@
 """A long way from this host to some others: packets to them wait in a TUN device before they leave.
 
-Kernels may lack netem, which would do it. Routes to these addresses lead to the device, and what is read from it
-goes out by the real interface that much later. Nothing else passes here; answers come back as fast as ever.
+Kernels may lack netem, which would do it. Routes to these addresses lead to the device, and what is read from
+it goes out by the real interface that much later. Nothing else passes here; answers are as fast as ever.
 
     long_way.py SECONDS INTERFACE SOURCE ADDRESS…
 """

@@ -32,8 +32,9 @@ HOSTS = ("node01", "node02", "node03", "node04")
 # Logs in as a user who is not in Docker's group.
 GUEST = "node03"
 PODMAN = "node04"
-# Without the one that depends on how many open files this machine allows.
-TOPIC = {step.name for step in steps.ALL if ".container." in type(step).__module__} - {"container limits"}
+# What depends on how many open files this machine allows.
+NOT_OURS = {"container limits"}
+TOPIC = {step.name for step in steps.ALL if ".container." in type(step).__module__} - NOT_OURS
 
 
 class Rig:
@@ -109,12 +110,13 @@ class Said:
             if each["name"] == name
         }
 
-    def wrong(self, host: str) -> dict[str, str]:
-        """The checks of this topic that are not as they should be."""
+    def wrong(self, host: str, of_all: bool = False) -> dict[str, str]:
+        """The checks of this topic that are not as they should be; `of_all` those of all topics."""
         return {
             each["name"]: each["status"]
             for each in self.document["hosts"][host]["checks"]
-            if each["status"] not in ("ok", "skipped") and each["name"] in TOPIC
+            if each["status"] not in ("ok", "skipped")
+            and (each["name"] in TOPIC or (of_all and each["name"] not in NOT_OURS))
         }
 
 
@@ -490,31 +492,72 @@ def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(
 def test_what_an_image_and_the_client_put_into_a_container_is_told(
     rig: Rig, preflight: Callable[..., Said]
 ) -> None:
-    sandbox = rig.sandbox
+    """Three faults, one host each, and a sound one: nothing else is wrong on any of them."""
+    sandbox, image = rig.sandbox, rig.name("1")
     proxies = {"proxies": {"default": {"httpProxy": "http://user:secret@10.0.0.8:3128"}}}
     do(sandbox, "node02", "mkdir -p /root/.docker && cat >/root/.docker/config.json", json.dumps(proxies))
     try:
         said = preflight(
             rig.inventory(
-                {"image": rig.name("traps")},
-                node01="container_args=--ipc=host env_NCCL_DEBUG=WARN",
-                node02="shm_size=64m",
+                {"ansible_become": "true"},
+                node01=f"image={rig.name('traps')} container_args=--ipc=host env_NCCL_DEBUG=WARN",
+                node02=f"image={image}",
+                node03=f"image={image} shm_size=64m",
+                node04=f"image={image}",
             ),
             "--yes",
         )
     finally:
-        do(sandbox, "node02", "rm /root/.docker/config.json")
-    first, second = (said.check(host, "image variables") for host in ("node01", "node02"))
-    assert first["actual"] == {"image": ["HTTPS_PROXY", "PADDLE_NNODES"], "client": []}
-    assert second["actual"]["image"] == ["HTTPS_PROXY", "NCCL_DEBUG", "PADDLE_NNODES"]
-    assert set(second["actual"]["client"]) == {"HTTP_PROXY", "http_proxy"}
-    assert "PADDLE_NNODES (overrides the launcher's --nnodes)" in second["message"]
-    assert "Docker's client (proxies of ~/.docker/config.json) adds HTTP_PROXY" in second["message"]
+        do(sandbox, "node02", "rm -r /root/.docker")
+    pulled = {"image": "changed"}
+    assert {host: said.wrong(host, of_all=True) for host in HOSTS} == {
+        "node01": {"image variables": "warning"},
+        "node02": {**pulled, "image variables": "warning"},
+        # 64 MB is what a data loader dies of.
+        "node03": {**pulled, "container shared memory": "failed"},
+        "node04": pulled,
+    }
+    of_image, of_client = (said.check(host, "image variables") for host in ("node01", "node02"))
+    assert of_image["actual"] == {"image": ["HTTPS_PROXY", "PADDLE_NNODES"], "client": []}
+    assert "PADDLE_NNODES (overrides the launcher's --nnodes)" in of_image["message"]
+    assert of_client["actual"]["image"] == []
+    assert set(of_client["actual"]["client"]) == {"HTTP_PROXY", "http_proxy"}
+    assert "Docker's client (proxies of ~/.docker/config.json) adds HTTP_PROXY" in of_client["message"]
     assert "secret" not in json.dumps(said.document)
     assert "user:pass" not in json.dumps(said.document)
-    # 64 MB is what a data loader dies of.
-    assert said.check("node02", "container shared memory")["status"] == "failed"
-    assert said.check("node01", "container shared memory")["status"] != "failed"
+    memory = said.check(GUEST, "container shared memory")
+    assert memory["message"].startswith("/dev/shm in the container has 0.06 GiB")
+    assert [each for each in said.document["between"] if each["status"] not in ("ok", "skipped")] == []
+
+
+def test_limits_beyond_the_machines_own(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """Only CAP_SYS_RESOURCE gives a container more than the host has: it starts, or the limit is named."""
+    sandbox, image = rig.sandbox, rig.name("1")
+    limits = "s/^Max open files  *[^ ]*  *\\([0-9]*\\) .*/\\1/p"
+    more = int(told(sandbox, "node02", f"sed -n '{limits}' /proc/1/limits")) + 1
+    may = int(told(sandbox, "node02", "sed -n 's/^CapEff:\t//p' /proc/1/status"), 16) & 1 << 24
+    inventory = rig.inventory(
+        {"image": image, "ansible_become": "true"},
+        node01="",
+        node02=f"container_args=--ulimit=nofile={more}:{more}",
+        node03="container_args=--ulimit=memlock=-1:-1",
+    )
+    said = preflight(inventory, "--yes")
+    refused = {} if may else {"container starts": "failed"}
+    assert {host: said.wrong(host, of_all=True) for host in HOSTS[:3]} == {
+        "node01": {},
+        "node02": {"image": "changed", **refused},
+        "node03": {"image": "changed", **refused},
+    }
+    if may:
+        assert said.check("node02", "container limits")["actual"]["open_files"] == more
+        return
+    words = f"a container of {image} does not start: the kernel refuses it {{}} beyond the host's own limit"
+    hint = "write a lower --ulimit={} into container_args, or none; or raise it for the daemon"
+    for host, what, limit in (("node02", "open files", "nofile"), ("node03", "locked memory", "memlock")):
+        found = said.check(host, "container starts")
+        assert found["message"] == f"{words.format(what)} (ulimit {limit})"
+        assert found["hint"].startswith(hint.format(limit))
 
 
 def test_podman_pulls_and_is_looked_into(rig: Rig, preflight: Callable[..., Said]) -> None:
