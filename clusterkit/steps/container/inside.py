@@ -84,7 +84,7 @@ _REFUSED = re.compile(r"rlimit (?:type (\d+)|`?RLIMIT_(\w+)).*not permitted", re
 
 
 def _refused_limit(reason: str) -> str:
-    """The limit that the kernel has refused to raise, as the runtime tells it; "" if it was something else."""
+    """The limit that the kernel has refused to raise, as the runtime says; "" if it was something else."""
     found = _REFUSED.search(reason)
     name = (_NUMBERS.get(found[1] or "") or (found[2] or "").lower()) if found else ""
     return name if name in _LIMITS else ""
