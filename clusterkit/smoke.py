@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import smoke_job
+from clusterkit.between.figures import figures
 from clusterkit.errors import ClusterkitError, FleetError, Interrupted
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
@@ -150,7 +151,7 @@ def judge(status: Mapping[str, Any], reports: Mapping[int, Mapping[str, Any]], w
     rate = float(slowest["bus_bytes_per_s"])
     text = (
         f"all-reduce of {slowest['bytes'] >> 20} MiB over {world_size} ranks ({slowest['device']}): "
-        f"{slowest['seconds'] * 1000:.3g} ms, bus bandwidth {rate / 1e9:.3g} GB/s, sums right"
+        f"{figures(slowest['seconds'] * 1000, 3)} ms, bus bandwidth {figures(rate / 1e9, 3)} GB/s, sums right"
     )
     found = Finding(NAME, "ok", detail=text)
     return Smoke((found,), world_size, float(slowest["seconds"]), rate, reports)

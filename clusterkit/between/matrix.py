@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from clusterkit.between.figures import figures
 from clusterkit.between.pairs import Pair
 from clusterkit.preflight import Finding
 
@@ -118,7 +119,7 @@ def _all_well(matrix: Matrix, speeds: Mapping[str, int | None]) -> list[Finding]
 def gbit(rate: float) -> str:
     """Bytes per second, for a person."""
     bits = rate * 8
-    return f"{bits / 1e9:.3g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"
+    return f"{figures(bits / 1e9, 3)} Gbit/s" if bits >= 1e9 else f"{figures(bits / 1e6, 3)} Mbit/s"
 
 
 def better(first: Matrix, again: Mapping[Pair, float]) -> Matrix:

@@ -116,11 +116,15 @@ def _wrong(host: str, path: str, asked: _Asked, answer: Facts | str | None) -> l
             why = failure.message.partition(": ")[2]
             silent = failure.status == TIMED_OUT
             text = f"{who} cannot write to {path} on {host}: {why.rpartition(': ')[2] or why}"
-            hint = (
-                "does the server answer?" if silent else f"look at quota and free space: df -h {quote(path)}"
-            )
+            hint = "does the server answer?" if silent else _hint(path, why)
             found.append(Finding(NAME, "failed", host, "", text, hint))
     return found
+
+
+def _hint(path: str, why: str) -> str:
+    if "denied" in why or "not permitted" in why:
+        return f"who may write there: ls -ldn {quote(path)}; root_squash on the server makes nobody of root"
+    return f"look at quota and free space: df -h {quote(path)}"
 
 
 def _done(output: Output) -> bool:

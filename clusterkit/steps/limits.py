@@ -51,9 +51,10 @@ class Limits(Step):
             mib = int(change.facts[KERNEL].locked_memory or 0) // 1024**2
             parts.append(f"ulimit -l is {mib} MiB, RDMA over {card} needs it unlimited")
         if "open_files" in change.keys:
-            parts.append(
-                f"ulimit -n is {change.actual['open_files']}, this job wants {change.desired['open_files']}"
-            )
+            hard = change.facts[KERNEL].open_files_hard
+            most = "no hard limit" if hard is None else f"hard limit {hard}"
+            wanted = change.desired["open_files"]
+            parts.append(f"ulimit -n is {change.actual['open_files']} ({most}), this job wants {wanted}")
         return "; ".join(parts)
 
     def hint(self, change: Change) -> str:

@@ -109,7 +109,10 @@ def test_the_matrix_can_be_drawn() -> None:
     assert rows == [[None, 5.0], [None, None]]
 
 
-@pytest.mark.parametrize(("rate", "text"), [(1.25e9, "10 Gbit/s"), (1.25e8, "1 Gbit/s"), (1e6, "8 Mbit/s")])
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1.25e9, "10 Gbit/s"), (1.25e8, "1 Gbit/s"), (1e6, "8 Mbit/s"), (1.2495e8, "1000 Mbit/s")],
+)
 def test_rates_in_bits(rate: float, text: str) -> None:
     assert gbit(rate) == text
 
@@ -119,7 +122,7 @@ def test_rates_in_bits(rate: float, text: str) -> None:
 
 def test_usual_round_trips_are_one_line() -> None:
     (found,) = roundtrips.judge({("a", "b"): 5e-5, ("b", "a"): 1e-4})
-    assert (found.status, found.detail) == ("ok", "0.075 ms typical, 0.1 ms at most (b to a)")
+    assert (found.status, found.detail) == ("ok", "0.05 ms typical, 0.1 ms at most (b to a)")
 
 
 def test_a_pair_that_is_far_apart_is_named() -> None:
@@ -129,9 +132,39 @@ def test_a_pair_that_is_far_apart_is_named() -> None:
     assert found.detail == "30 ms, 0.1 ms is typical"
 
 
+@pytest.mark.parametrize("count", [3, 4, 5, 9])
+def test_a_host_that_is_far_from_all_is_named_once(count: int) -> None:
+    hosts = [f"n{number}" for number in range(count)]
+    pairs = [(one, other) for one in hosts for other in hosts if one != other]
+    trips = {pair: 0.03 if "n1" in pair else 1e-4 for pair in pairs}
+    (found,) = roundtrips.judge(trips)
+    assert (found.status, found.source, found.to) == ("warning", "n1", "")
+    assert found.detail == "30 ms and more to and from all others, 0.1 ms is typical"
+
+
+def test_a_far_pair_beside_a_far_host_keeps_its_line() -> None:
+    hosts = ["a", "b", "c", "d"]
+    pairs = [(one, other) for one in hosts for other in hosts if one != other]
+    trips = {pair: 0.03 if "b" in pair else 1e-4 for pair in pairs}
+    found = roundtrips.judge({**trips, ("a", "c"): 0.02})
+    assert [(each.source, each.to) for each in found] == [("b", ""), ("a", "c")]
+
+
+def test_two_rooms_are_named_by_the_pairs_between_them() -> None:
+    hosts = ["a1", "a2", "b1", "b2"]
+    pairs = [(one, other) for one in hosts for other in hosts if one != other]
+    found = roundtrips.judge({pair: 1e-4 if pair[0][0] == pair[1][0] else 0.03 for pair in pairs})
+    assert {(each.source, each.to) for each in found} == {pair for pair in pairs if pair[0][0] != pair[1][0]}
+
+
 def test_a_whole_cluster_that_is_far_apart_is_said_once() -> None:
     (found,) = roundtrips.judge({("a", "b"): 0.02, ("b", "a"): 0.021})
     assert (found.status, found.source) == ("warning", "")
+
+
+def test_a_long_round_trip_is_no_power_of_ten() -> None:
+    (found,) = roundtrips.judge({("a", "b"): 0.1004, ("b", "a"): 0.11})
+    assert found.detail == "100 ms is typical, which is long within one cluster"
 
 
 def test_no_round_trips_no_words() -> None:

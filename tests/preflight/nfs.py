@@ -63,9 +63,11 @@ def _kernel_mounts_nfs() -> bool:
     return "\tnfs4\n" in Path("/proc/filesystems").read_text()
 
 
-def prepare(sandbox: Sandbox) -> None:
-    """The server serves, the clients can mount."""
-    do(sandbox, SERVER, f"mkdir -p /var/run/ganesha /var/lib/nfs/ganesha /run/rpcbind\n{_DIRECTORIES}")
+def prepare(sandbox: Sandbox, owner: str = "root") -> None:
+    """The server serves, the clients can mount; that user of the server has the exports' directories."""
+    given = "".join(f"chown {owner}: /export/{name}\n" for name in EXPORTS)
+    folders = "mkdir -p /var/run/ganesha /var/lib/nfs/ganesha /run/rpcbind"
+    do(sandbox, SERVER, f"{folders}\n{_DIRECTORIES}{given}")
     start(sandbox)
     if not _kernel_mounts_nfs():
         for host in sandbox.hosts:

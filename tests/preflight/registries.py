@@ -10,32 +10,52 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+import bcrypt
+
 from clusterkit.sandbox.sandbox import Sandbox
 from tests.preflight.faults import do
 
 PORT = 5000
+PRIVATE_PORT = 5001
+# Who may use the private registry; the password is one that is found wherever it gets to.
+READER, PASSWORD = "reader", "pass-4f1d0c7be2"
 
-_CONFIGURATION = f"""
+_CONFIGURATION = """
 version: 0.1
 log: {{level: warn}}
-storage: {{filesystem: {{rootdirectory: /var/lib/docker/registry}}, delete: {{enabled: true}}}}
-http: {{addr: ":{PORT}"}}
+storage: {{filesystem: {{rootdirectory: /var/lib/docker/registry-{port}}}, delete: {{enabled: true}}}}
+http: {{addr: ":{port}"}}
 """
-_START = f"""
-mkdir -p /etc/registry && cat >/etc/registry/config.yml
-setsid docker-registry serve /etc/registry/config.yml >/var/log/registry.log 2>&1 </dev/null &
+_LOGIN = """
+auth: {htpasswd: {realm: private, path: /etc/registry/htpasswd}}
+"""
+_START = """
+mkdir -p /etc/registry && cat >/etc/registry/{port}.yml
+setsid docker-registry serve /etc/registry/{port}.yml >/var/log/registry-{port}.log 2>&1 </dev/null &
 for try in $(seq 100); do
-    (exec 3<>/dev/tcp/127.0.0.1/{PORT}) 2>/dev/null && exit 0
+    (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && exit 0
     sleep 0.1
 done
-tail -n 3 /var/log/registry.log >&2; exit 1
+tail -n 3 /var/log/registry-{port}.log >&2; exit 1
 """
 
 
 def start(sandbox: Sandbox, host: str) -> str:
     """A registry without TLS runs on the host; its address."""
-    do(sandbox, host, f"exec bash -c '{_START.replace(chr(39), chr(34))}'", stdin=_CONFIGURATION)
-    return f"{sandbox.addresses(host)[0]}:{PORT}"
+    return _serve(sandbox, host, PORT, "")
+
+
+def start_private(sandbox: Sandbox, host: str) -> str:
+    """A registry that gives an image to READER alone, who shows PASSWORD; its address."""
+    line = f"{READER}:{bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()}\n"
+    do(sandbox, host, "mkdir -p /etc/registry && cat >/etc/registry/htpasswd", stdin=line)
+    return _serve(sandbox, host, PRIVATE_PORT, _LOGIN)
+
+
+def _serve(sandbox: Sandbox, host: str, port: int, more: str) -> str:
+    script = _START.format(port=port).replace(chr(39), chr(34))
+    do(sandbox, host, f"exec bash -c '{script}'", stdin=_CONFIGURATION.format(port=port) + more)
+    return f"{sandbox.addresses(host)[0]}:{port}"
 
 
 class _Refusing(BaseHTTPRequestHandler):

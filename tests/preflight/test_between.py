@@ -318,6 +318,58 @@ def void(_: object) -> None:
     return None
 
 
+_FAR = """
+for name in all eth1; do cat /proc/sys/net/ipv4/conf/$name/rp_filter; done >/run/rp_filter
+{python} /run/long_way.py 0.1 eth1 {source} {others} </dev/null >/run/long_way.out 2>&1 &
+echo $! >/run/long_way.pid
+until grep -q ready /run/long_way.out; do
+    kill -0 $(cat /run/long_way.pid) || {{ cat /run/long_way.out >&2; exit 1; }}
+    sleep 0.05
+done
+"""
+_NEAR = """
+kill -KILL $(cat /run/long_way.pid)
+while [ -e /sys/class/net/longway ]; do sleep 0.05; done
+for name in all eth1; do read -r was; echo $was >/proc/sys/net/ipv4/conf/$name/rp_filter; done </run/rp_filter
+rm /run/long_way.* /run/rp_filter
+"""
+
+
+@contextmanager
+def far(lab: Lab, host: str, *others: str) -> Iterator[None]:
+    """Packets of that host take 100 ms to these others."""
+    do(lab.sandbox, host, "cat >/run/long_way.py", Path(__file__).with_name("long_way.py").read_text())
+    addresses = " ".join(lab.address(other) for other in others)
+    script = _FAR.format(python=sys.executable, source=lab.address(host), others=addresses)
+    with all_undone(lambda: do(lab.sandbox, host, _NEAR)):
+        do(lab.sandbox, host, script)
+        yield
+
+
+def test_a_host_in_another_place_is_named(lab: Lab) -> None:
+    with far(lab, "node04", "node01", "node02", "node03"):
+        made = lab.prove()
+    (found,) = wrong(made)
+    assert (found.name, found.status, found.source, found.to) == ("round trip", "warning", "node04", "")
+    trips = re.fullmatch(r"(\d+) ms and more to and from all others, (\S+) ms is typical", found.detail)
+    assert trips is not None, found.detail
+    assert int(trips[1]) >= 100 > 5 * float(trips[2])
+    assert names(made)["connect"].startswith("12 ordered pairs")
+    assert wrong(lab.prove()) == []
+
+
+def test_a_long_way_between_two_hosts_is_named(lab: Lab) -> None:
+    with far(lab, "node04", "node03"):
+        made = lab.prove()
+    assert where(wrong(made)) == {
+        ("round trip", "node03", "node04"),
+        ("round trip", "node04", "node03"),
+    }
+    assert {each.status for each in wrong(made)} == {"warning"}
+    slow = {pair for pair, seconds in made.round_trips.items() if seconds >= 0.1}
+    assert slow == {("node03", "node04"), ("node04", "node03")}
+
+
 # --- bandwidth -------------------------------------------------------------------------------------
 
 

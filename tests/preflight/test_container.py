@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ HOSTS = ("node01", "node02", "node03", "node04")
 # Logs in as a user who is not in Docker's group.
 GUEST = "node03"
 PODMAN = "node04"
-# Without the one that depends on how many open files this machine allows.
-TOPIC = {step.name for step in steps.ALL if ".container." in type(step).__module__} - {"container limits"}
+# What depends on how many open files this machine allows.
+NOT_OURS = {"container limits"}
+TOPIC = {step.name for step in steps.ALL if ".container." in type(step).__module__} - NOT_OURS
 
 
 class Rig:
@@ -108,12 +110,13 @@ class Said:
             if each["name"] == name
         }
 
-    def wrong(self, host: str) -> dict[str, str]:
-        """The checks of this topic that are not as they should be."""
+    def wrong(self, host: str, of_all: bool = False) -> dict[str, str]:
+        """The checks of this topic that are not as they should be; `of_all` those of all topics."""
         return {
             each["name"]: each["status"]
             for each in self.document["hosts"][host]["checks"]
-            if each["status"] not in ("ok", "skipped") and each["name"] in TOPIC
+            if each["status"] not in ("ok", "skipped")
+            and (each["name"] in TOPIC or (of_all and each["name"] not in NOT_OURS))
         }
 
 
@@ -280,6 +283,91 @@ def test_each_refusal_is_one_line(rig: Rig, preflight: Callable[..., Said]) -> N
         assert said.wrong(host) == {"image": "failed"}
 
 
+_NOTED = """#!/bin/sh
+{ tr '\\0' ' ' </proc/self/environ; echo; printf '%s\\n' "$*"; } >>/run/client.words
+exec /usr/bin/docker "$@"
+"""
+
+
+@contextmanager
+def private_registry(rig: Rig) -> Iterator[tuple[str, str]]:
+    """An image in a registry that wants a login; each host but the first is logged in, as its people do it.
+
+    node01 has a password that is wrong. The image's name, and what each login keeps in its file.
+    """
+    sandbox = rig.sandbox
+    registry = registries.start_private(sandbox, "node01")
+    image = f"{registry}/tiny:1"
+    shown = base64.b64encode(f"{registries.READER}:{registries.PASSWORD}".encode()).decode()
+    wrong = base64.b64encode(f"{registries.READER}:not-{registries.PASSWORD}".encode()).decode()
+    login = f"login --username {registries.READER} --password-stdin {registry}"
+    for host in ("node01", "node02", GUEST):
+        # With sudo the login is root's.
+        do(sandbox, host, f"HOME=/root docker {login}", stdin=registries.PASSWORD)
+    insecure = f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
+    do(sandbox, PODMAN, "cat >/etc/containers/registries.conf", insecure)
+    do(sandbox, PODMAN, f"podman {login}", stdin=registries.PASSWORD)
+    do(sandbox, "node01", f"docker tag {rig.name('1')} {image} && docker push --quiet {image}")
+    do(sandbox, "node01", f"docker image rm {image} && sed -i s/{shown}/{wrong}/ /root/.docker/config.json")
+    for host in HOSTS:
+        do(sandbox, host, "cat >/usr/local/bin/docker; chmod 755 /usr/local/bin/docker", _NOTED)
+        do(sandbox, host, ": >/run/client.words; chmod 666 /run/client.words")
+    try:
+        yield image, shown
+    finally:
+        for host in HOSTS:
+            gone = "/usr/local/bin/docker /run/client.words /root/.docker /run/containers/0/auth.json"
+            do(sandbox, host, f"rm -rf {gone}")
+
+
+def test_a_private_registry_knows_the_hosts_own_login(rig: Rig, tmp_path: Path) -> None:
+    """Docker's, root's by way of sudo, and Podman's; a wrong one is told. None leaves its file."""
+    rig.clean()
+    sandbox = rig.sandbox
+    (tmp_path / "project").mkdir()
+    cluster = Cluster(sandbox, tmp_path / "project")
+    with private_registry(rig) as (image, shown):
+        inventory = rig.inventory(
+            {"image": image, "ansible_become": "true"},
+            **{**dict.fromkeys(HOSTS, ""), PODMAN: "container_runtime=podman"},
+        )
+        secrets = (registries.PASSWORD, shown)
+        before = {host: _having(sandbox, host, secrets) for host in HOSTS}
+        ended = cluster.run("preflight", str(inventory), "--json", "--diff", "-v", "--yes", limit=240)
+        after = {host: _having(sandbox, host, secrets) for host in HOSTS}
+        words = {host: told(sandbox, host, "cat /run/client.words") for host in HOSTS}
+        taken = reset(rig, inventory, "--images")
+        left = [engines.images(sandbox, host) for host in HOSTS[1:]]
+        left_by_podman = told(sandbox, PODMAN, "podman images --quiet")
+    said = Said(ended.code, json.loads(ended.out))
+    assert said.statuses("image") == {"node01": "failed", **dict.fromkeys(HOSTS[1:], "changed")}
+    assert said.wrong("node01") == {"image": "failed"}
+    assert [said.wrong(host) for host in HOSTS[1:]] == [{"image": "changed"}] * 3
+    refused = said.check("node01", "image")
+    registry = image.partition("/")[0]
+    assert refused["message"] == f"the registry {registry} refuses the login"
+    assert refused["hint"] == f"on node01: docker login {registry}"
+    called = {host: said.check(host, "container runtime")["actual"]["called"] for host in HOSTS}
+    assert called == {"node01": "docker", "node02": "docker", GUEST: "sudo -n docker", PODMAN: "podman"}
+    # Nothing of a login gets to a command line, an environment, a file of ours or a line that is shown.
+    assert all(f"pull {image}" in words[host] for host in HOSTS[:3])
+    assert not [host for host in HOSTS if any(secret in words[host] for secret in secrets)]
+    assert all(before[host] for host in HOSTS[1:])
+    assert after == before
+    ours = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("out-") for path in ours)
+    assert not [path for path in ours if any(secret in path.read_text() for secret in secrets)]
+    assert (taken, left, left_by_podman) == (0, [{}] * 3, "")
+
+
+def _having(sandbox: Sandbox, host: str, secrets: Iterable[str]) -> list[str]:
+    """The host's files in which one of these stands."""
+    patterns = " ".join(f"-e {secret}" for secret in secrets)
+    where = "/root /home /etc /run /tmp /var/tmp /var/log /dev/shm"
+    script = f"find {where} -xdev -type f -exec grep -lF {patterns} {{}} + 2>/dev/null || :"
+    return sorted(told(sandbox, host, script).splitlines())
+
+
 def test_what_is_wrong_inside_and_what_was_left_is_named(rig: Rig, preflight: Callable[..., Said]) -> None:
     """A container of a run that is over; an image in which no Python is found; one without Paddle."""
     sandbox, image = rig.sandbox, rig.name("1")
@@ -404,31 +492,72 @@ def test_a_closed_port_a_full_disk_a_stopped_daemon_and_a_stranger(
 def test_what_an_image_and_the_client_put_into_a_container_is_told(
     rig: Rig, preflight: Callable[..., Said]
 ) -> None:
-    sandbox = rig.sandbox
+    """Three faults, one host each, and a sound one: nothing else is wrong on any of them."""
+    sandbox, image = rig.sandbox, rig.name("1")
     proxies = {"proxies": {"default": {"httpProxy": "http://user:secret@10.0.0.8:3128"}}}
     do(sandbox, "node02", "mkdir -p /root/.docker && cat >/root/.docker/config.json", json.dumps(proxies))
     try:
         said = preflight(
             rig.inventory(
-                {"image": rig.name("traps")},
-                node01="container_args=--ipc=host env_NCCL_DEBUG=WARN",
-                node02="shm_size=64m",
+                {"ansible_become": "true"},
+                node01=f"image={rig.name('traps')} container_args=--ipc=host env_NCCL_DEBUG=WARN",
+                node02=f"image={image}",
+                node03=f"image={image} shm_size=64m",
+                node04=f"image={image}",
             ),
             "--yes",
         )
     finally:
-        do(sandbox, "node02", "rm /root/.docker/config.json")
-    first, second = (said.check(host, "image variables") for host in ("node01", "node02"))
-    assert first["actual"] == {"image": ["HTTPS_PROXY", "PADDLE_NNODES"], "client": []}
-    assert second["actual"]["image"] == ["HTTPS_PROXY", "NCCL_DEBUG", "PADDLE_NNODES"]
-    assert set(second["actual"]["client"]) == {"HTTP_PROXY", "http_proxy"}
-    assert "PADDLE_NNODES (overrides the launcher's --nnodes)" in second["message"]
-    assert "Docker's client (proxies of ~/.docker/config.json) adds HTTP_PROXY" in second["message"]
+        do(sandbox, "node02", "rm -r /root/.docker")
+    pulled = {"image": "changed"}
+    assert {host: said.wrong(host, of_all=True) for host in HOSTS} == {
+        "node01": {"image variables": "warning"},
+        "node02": {**pulled, "image variables": "warning"},
+        # 64 MB is what a data loader dies of.
+        "node03": {**pulled, "container shared memory": "failed"},
+        "node04": pulled,
+    }
+    of_image, of_client = (said.check(host, "image variables") for host in ("node01", "node02"))
+    assert of_image["actual"] == {"image": ["HTTPS_PROXY", "PADDLE_NNODES"], "client": []}
+    assert "PADDLE_NNODES (overrides the launcher's --nnodes)" in of_image["message"]
+    assert of_client["actual"]["image"] == []
+    assert set(of_client["actual"]["client"]) == {"HTTP_PROXY", "http_proxy"}
+    assert "Docker's client (proxies of ~/.docker/config.json) adds HTTP_PROXY" in of_client["message"]
     assert "secret" not in json.dumps(said.document)
     assert "user:pass" not in json.dumps(said.document)
-    # 64 MB is what a data loader dies of.
-    assert said.check("node02", "container shared memory")["status"] == "failed"
-    assert said.check("node01", "container shared memory")["status"] != "failed"
+    memory = said.check(GUEST, "container shared memory")
+    assert memory["message"].startswith("/dev/shm in the container has 0.06 GiB")
+    assert [each for each in said.document["between"] if each["status"] not in ("ok", "skipped")] == []
+
+
+def test_limits_beyond_the_machines_own(rig: Rig, preflight: Callable[..., Said]) -> None:
+    """Only CAP_SYS_RESOURCE gives a container more than the host has: it starts, or the limit is named."""
+    sandbox, image = rig.sandbox, rig.name("1")
+    limits = "s/^Max open files  *[^ ]*  *\\([0-9]*\\) .*/\\1/p"
+    more = int(told(sandbox, "node02", f"sed -n '{limits}' /proc/1/limits")) + 1
+    may = int(told(sandbox, "node02", "sed -n 's/^CapEff:\t//p' /proc/1/status"), 16) & 1 << 24
+    inventory = rig.inventory(
+        {"image": image, "ansible_become": "true"},
+        node01="",
+        node02=f"container_args=--ulimit=nofile={more}:{more}",
+        node03="container_args=--ulimit=memlock=-1:-1",
+    )
+    said = preflight(inventory, "--yes")
+    refused = {} if may else {"container starts": "failed"}
+    assert {host: said.wrong(host, of_all=True) for host in HOSTS[:3]} == {
+        "node01": {},
+        "node02": {"image": "changed", **refused},
+        "node03": {"image": "changed", **refused},
+    }
+    if may:
+        assert said.check("node02", "container limits")["actual"]["open_files"] == more
+        return
+    words = f"a container of {image} does not start: the kernel refuses it {{}} beyond the host's own limit"
+    hint = "write a lower --ulimit={} into container_args, or none; or raise it for the daemon"
+    for host, what, limit in (("node02", "open files", "nofile"), ("node03", "locked memory", "memlock")):
+        found = said.check(host, "container starts")
+        assert found["message"] == f"{words.format(what)} (ulimit {limit})"
+        assert found["hint"].startswith(hint.format(limit))
 
 
 def test_podman_pulls_and_is_looked_into(rig: Rig, preflight: Callable[..., Said]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.between import connections, matrix, paths, token, writes
+from clusterkit.between import connections, matrix, paths, roundtrips, token, writes
 from clusterkit.between.ballots import MTU
 from clusterkit.steps import ALL
 from tests.preflight import host_faults, test_host_and_gpu, test_storage_faults
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 TEXT = (HERE.parent.parent / "docs" / "faults.md").read_text()
 CASES = HERE.parent / "cases" / "steps"
 CHECKS = {step.name for step in ALL}
-FINDINGS = {connections.NAME, matrix.NAME, paths.NAME, MTU.fact, "proof"}
+FINDINGS = {connections.NAME, matrix.NAME, paths.NAME, roundtrips.NAME, MTU.fact, "proof"}
 ON_STORAGE = {token.NAME, writes.NAME}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -357,6 +358,60 @@ def test_one_check_names_each_fault(cluster: Cluster, first: int) -> None:
         assert check["hint"]
         skipped = [each["name"] for each in document["hosts"][host]["checks"] if each["status"] == "skipped"]
         assert set(fault.hides) <= set(skipped)
+
+
+_DRIVERS = """
+[minimum]
+"12" = "470.57.02"
+[own]
+"12.4" = "470.141.03"
+"""
+_XIDS = """
+[classes.accepted]
+status = "warning"
+codes = [79]
+advice = "our riser cables do that, see the wiki"
+[classes.hotline]
+status = "failed"
+codes = [31]
+advice = "call the data centre, extension 4711"
+"""
+
+
+def test_a_sites_own_tables_decide(cluster: Cluster) -> None:
+    """From clusterkit.toml to the line that is read: one entry lets pass, one excuses, one forbids."""
+    sandbox, folder = cluster.sandbox, cluster.folder
+    old = answers(nodes_with(driver_version="470.141.03"))
+    fallen = program("/usr/local/sbin/dmesg", f"echo '{XID_79}'")
+    mmu = program("/usr/local/sbin/dmesg", f"echo '{XID_79.replace('79, pid', '31, pid')}'")
+    with there(old, sandbox, "node02"), there(fallen, sandbox, "node03"), there(mmu, sandbox, "node04"):
+        shipped = cluster.run("preflight", "INVENTORY", "--check")
+        (folder / "site").mkdir()
+        (folder / "site" / "drivers.toml").write_text(_DRIVERS)
+        (folder / "site" / "xids.toml").write_text(_XIDS)
+        (folder / "clusterkit.toml").write_text(
+            'driver_table = "site/drivers.toml"\nxid_table = "site/xids.toml"\n'
+        )
+        own = cluster.run("preflight", "INVENTORY", "--check")
+    lines_of = {"shipped": _named(shipped.out), "own": _named(own.out)}
+    assert lines_of == {
+        "shipped": {
+            "node02: driver version failed",
+            "node03: gpu errors failed",
+            "node04: gpu errors warning",
+        },
+        "own": {"node03: gpu errors warning", "node04: gpu errors failed"},
+    }
+    assert "470.141.03 is too old for CUDA 12.4 of the installed Paddle" in shipped.out
+    assert "our riser cables do that, see the wiki" in own.out
+    assert "call the data centre, extension 4711" in own.out
+    assert (shipped.code, own.code) == (1, 1)
+
+
+def _named(report: str) -> set[str]:
+    """`HOST: CHECK STATUS` of each line about a check that is not as it should be."""
+    wanted = r"(node\d+: (?:driver version|gpu errors) (?:failed|warning)): "
+    return {found.group(1) for line in report.splitlines() if (found := re.match(wanted, line))}
 
 
 def test_logind_is_told_to_leave_the_user_alone_and_reset_takes_it_back(cluster: Cluster) -> None:

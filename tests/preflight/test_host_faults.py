@@ -15,7 +15,7 @@ from clusterkit.sandbox.sandbox import Sandbox
 from clusterkit.sandbox.spec import SandboxSpec, User
 from tests.e2e.cluster import Cluster
 from tests.e2e.terminal import on_terminal
-from tests.preflight.faults import Change, Fault, lines, planted, there
+from tests.preflight.faults import Change, Fault, lines, planted, there, told
 from tests.preflight.host_faults import BATCHES, PASSWORD, PORTS, PYTHON, USER, edited, prepare
 from tests.schemas import validate
 
@@ -125,6 +125,44 @@ def test_a_firewall_is_named_on_its_host(cluster: Cluster) -> None:
         ("node04", "node02"): "pending",
         ("node03", "node04"): "failed",
     }
+
+
+_RAISE = """
+ulimit -Sn; ulimit -Hn; ulimit -Sl
+for limit in nofile=513 nofile=1024 memlock=unlimited; do
+    prlimit --pid $$ --$limit 2>/dev/null && echo "$limit given" || echo "$limit refused"
+done
+"""
+_CAP_SYS_RESOURCE = 1 << 24
+
+
+def test_a_limit_is_what_the_kernel_refuses_to_exceed(cluster: Cluster) -> None:
+    """What `limits` says of a login holds: the kernel refuses it more, so the hint turns to root."""
+    low = lines(f"printf 'ulimit -n 512\\nulimit -l 64\\n' >/home/{USER}/.bashrc", f"rm /home/{USER}/.bashrc")
+    root_may = int(told(cluster.sandbox, "node02", "sed -n 's/^CapEff:\t//p' /proc/self/status"), 16)
+    with there(low, cluster.sandbox, "node02"):
+        tried = _exec(cluster, _RAISE)
+        as_root = _exec(cluster, _RAISE, "--become")
+        document = read(cluster)
+    refused = ["nofile=513 refused", "nofile=1024 refused", "memlock=unlimited refused"]
+    assert tried == ["512", "512", "64", *refused]
+    # Root of the host inherits them, and is refused as well where this machine gives it no such right.
+    given = [line.replace("refused", "given") for line in refused]
+    assert as_root == ["512", "512", "64", *(given if root_may & _CAP_SYS_RESOURCE else refused)]
+    (check,) = (each for each in document["hosts"]["node02"]["checks"] if each["name"] == "limits")
+    assert check["actual"] == {"open_files": 512, "locked_bytes": 64 * 1024}
+    assert (check["status"], check["message"]) == (
+        "warning",
+        "ulimit -n is 512 (hard limit 512), this job wants at least 1024",
+    )
+    assert check["hint"].startswith("as root: a file in /etc/security/limits.d/")
+
+
+def _exec(cluster: Cluster, line: str, *words: str) -> list[str]:
+    """What a login's command prints on node02."""
+    ended = cluster.run("exec", "INVENTORY", "--limit", "node02", "--json", *words, "--", line)
+    assert ended.code == 0, ended.err
+    return str(json.loads(ended.out)["hosts"]["node02"]["stdout"]).splitlines()
 
 
 def test_a_sudo_password_that_is_asked_for_is_used(cluster: Cluster, tmp_path: Path) -> None:

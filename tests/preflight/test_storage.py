@@ -7,14 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit import between
 from clusterkit.facts import Facts
 from clusterkit.inventory.model import Settings
+from clusterkit.preflight import Finding
 from clusterkit.sandbox.sandbox import Sandbox
-from clusterkit.sandbox.spec import SandboxSpec
+from clusterkit.sandbox.spec import SandboxSpec, User
 from clusterkit.steps import Fleet
 from tests.preflight import nfs
 from tests.preflight.faults import do, told
@@ -278,6 +280,87 @@ def test_what_only_writing_shows_is_named(storage: Storage) -> None:
     finally:
         do(sandbox, SERVER, "mount -o remount,size=50% /export/b")
     assert told(sandbox, SERVER, "ls -A /export/b") == "fill\n"
+
+
+def test_the_write_test_is_made_as_the_containers_user(storage: Storage) -> None:
+    """The server says no to that user alone, whatever it said when it was asked before."""
+    sandbox, host = storage.sandbox, "node02"
+    do(sandbox, host, f"mkdir -p {PATH}; mount -t nfs {storage.server}:/b {PATH}")
+    settings = Settings(host, host, container_runtime="docker", container_user="1234:1234")
+    fleet = Fleet({host: settings}, {host: Facts(host, {"storage_access": {PATH: True}})})
+
+    def write() -> Finding:
+        remotes, mounts = nfs.entered(sandbox, (host,)), {PATH: {host: "nas:/b"}}
+        (found,) = between.write(mounts, fleet, remotes, lambda what, waiting: None, threading.Event())
+        return found
+
+    refused = write()
+    assert (refused.status, refused.source) == ("failed", host)
+    assert refused.detail == (
+        f"the container's user 1234:1234 cannot write to {PATH} on {host}: Permission denied"
+    )
+    assert refused.hint == (
+        f"who may write there: ls -ldn {PATH}; root_squash on the server makes nobody of root"
+    )
+    do(sandbox, host, f"chown 1234:1234 {PATH}")
+    try:
+        assert write().status == "ok"
+    finally:
+        do(sandbox, host, f"chown 0:0 {PATH}")
+    assert told(sandbox, SERVER, "ls -A /export/b") == ""
+
+
+def test_root_in_the_container_of_a_login_that_may_write(
+    make_sandbox: Callable[[SandboxSpec], Sandbox], tmp_path: Path
+) -> None:
+    """root_squash lets the login write, and not the root of its container; without it both may."""
+    user, variables = User("train"), {"ansible_become": "true"}
+    spec = SandboxSpec.of(
+        3, name="pf-squash", python=(sys.executable,), files=nfs.files(), user=user, variables=variables
+    )
+    sandbox = make_sandbox(spec)
+    nfs.prepare(sandbox, owner="train")
+    uid = told(sandbox, "node02", "id -u train").strip()
+    storage = Storage(sandbox, tmp_path / "storage")
+    login, root = f"{PATH} for train (uid {uid})", f"{PATH} for root (uid 0)"
+
+    storage.declare("squashed", container_runtime="docker", container_user="root")
+    code, said = storage.preflight("--yes")
+    assert (code, status(said, "storage writable")) == (1, dict.fromkeys(storage.clients, "failed"))
+    found = check(said, "node02", "storage writable")
+    assert found["actual"] == {login: True, root: False}
+    assert found["message"] == (
+        f"root (uid 0) may not write to {PATH}: "
+        "the server makes nobody of root (root_squash), or exports it read-only"
+    )
+    assert found["hint"].startswith("leave container_user out: the job is the login user then; or export")
+    assert _wrong(said) == {(host, "storage writable") for host in storage.clients}
+    assert storage.reset().code == 0
+
+    storage.declare("a", container_runtime="docker", container_user="root")
+    _, said = storage.preflight("--yes")
+    assert check(said, "node02", "storage writable")["actual"] == {login: True, root: True}
+    assert _wrong(said) == set()
+    writes = next(each for each in said["between"] if each["name"] == "write test")
+    assert writes["detail"] == f"{PATH}: written, read back and removed on 2 hosts"
+    assert told(sandbox, SERVER, "ls -A /export/a /export/squashed") == "/export/a:\n\n/export/squashed:\n"
+    storage.cluster.finish()
+
+
+def _wrong(document: dict[str, Any]) -> set[tuple[str, str]]:
+    """Checks and findings that are not as they should be."""
+    checks = {
+        (host, each["name"])
+        for host, answer in document["hosts"].items()
+        for each in answer["checks"]
+        if each["status"] not in ("ok", "changed", "skipped")
+    }
+    between_hosts = {
+        (each["from"], each["name"])
+        for each in document["between"]
+        if each["status"] not in ("ok", "skipped")
+    }
+    return checks | between_hosts
 
 
 def test_a_mount_in_use_stays_and_its_user_is_named(storage: Storage) -> None:

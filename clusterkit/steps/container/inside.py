@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from clusterkit.facts import TIMED_OUT
 from clusterkit.probes.container import CONTAINER, INSIDE
 from clusterkit.probes.rdma import RDMA
@@ -57,15 +59,42 @@ class ContainerStarts(Step):
     def explain(self, change: Change) -> str:
         found = container_on(change.facts)
         reason = said(found.failed) if found else f"no answer within {INSIDE.timeout} s"
+        limit = _refused_limit(reason)
+        if limit:
+            reason = f"the kernel refuses it {_LIMITS[limit]} beyond the host's own limit (ulimit {limit})"
         return f"a container of {image_name(change.settings)} does not start: {reason}"
 
     def hint(self, change: Change) -> str:
+        found = container_on(change.facts)
+        limit = _refused_limit(said(found.failed)) if found else ""
+        if limit:
+            return _raise_limit(limit, change)
         if "none of these runs in the image" in self.explain(change):
             return (
                 "write python=… with the path of Paddle's interpreter in the image, or another container_user"
             )
         shown = f"{client(change.facts)} run --rm --entrypoint sh {image_name(change.settings)} -c true"
         return f"try on {change.host}: {shown}"
+
+
+# By the name that --ulimit has for it; Docker's runtime says the number (getrlimit(2)), Podman's the name.
+_LIMITS = {"nofile": "open files", "memlock": "locked memory"}
+_NUMBERS = {"7": "nofile", "8": "memlock"}
+_REFUSED = re.compile(r"rlimit (?:type (\d+)|`?RLIMIT_(\w+)).*not permitted", re.IGNORECASE)
+
+
+def _refused_limit(reason: str) -> str:
+    """The limit that the kernel has refused to raise, as the runtime says; "" if it was something else."""
+    found = _REFUSED.search(reason)
+    name = (_NUMBERS.get(found[1] or "") or (found[2] or "").lower()) if found else ""
+    return name if name in _LIMITS else ""
+
+
+def _raise_limit(limit: str, change: Change) -> str:
+    less = f"write a lower --ulimit={limit} into container_args, or none"
+    if change.settings.container_runtime == "podman":
+        return f"{less}; or raise the login's hard limit in /etc/security/limits.d/"
+    return f"{less}; or raise it for the daemon (Limit{limit.upper()}= in docker.service), and restart it"
 
 
 class ImagePaddle(Step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusterkit.inventory.model import Mount
 from clusterkit.probes import HOST
+from clusterkit.probes.host import HostFacts
 from clusterkit.probes.storage import STORAGE, MountFacts
 from clusterkit.probes.storage.access import STORAGE_ACCESS, container_identity
 from clusterkit.steps.engine import Change, Fleet, State
@@ -32,7 +33,7 @@ class StorageWritable(StorageStep):
         found: dict[str, bool] = {}
         for mount, seen in _writable(host, fleet):
             found[_key(mount.path, login.user, login.uid)] = seen.writable
-            if identity is not None and identity[0] != login.uid:
+            if identity is not None and _another(identity, login):
                 tried = (facts[STORAGE_ACCESS] or {}).get(mount.path)
                 if tried is not None:
                     found[_key(mount.path, settings.container_user or "", identity[0])] = tried
@@ -52,11 +53,13 @@ class StorageWritable(StorageStep):
     def hint(self, change: Change) -> str:
         path, who = _parts(change.keys[0])
         if self._squashed(path, who, change):
-            way = "container_user=UID:GID" if change.settings.container_runtime != "none" else "ansible_user"
-            return (
-                f"write {way} of somebody who may write there, or export it with rw,no_root_squash; "
-                "options=ro if nobody is to write"
+            # The job is the login user, or root (planning/containers.py).
+            way = (
+                "log in as somebody who may write there (ansible_user)"
+                if change.facts[HOST].uid == 0
+                else "leave container_user out: the job is the login user then"
             )
+            return f"{way}; or export it with rw,no_root_squash; options=ro if nobody is to write"
         return f"let them write on the server (ls -ldn {path}), or declare the mount with options=ro"
 
     def _squashed(self, path: str, who: str, change: Change) -> bool:
@@ -71,6 +74,13 @@ def _writable(host: str, fleet: Fleet) -> list[tuple[Mount, MountFacts]]:
         for mount, seen in present(host, fleet)
         if "ro" not in mount.options.split(",") and not (seen.mounted and seen.mounted.read_only)
     ]
+
+
+def _another(identity: tuple[int, int], login: HostFacts) -> bool:
+    """Whether the container's user may have other rights: it has none of the login's further groups."""
+    uid, gid = identity
+    same = uid == login.uid and (uid == 0 or {gid} >= {login.gid, *login.groups})
+    return not same
 
 
 def _key(path: str, user: str, uid: int) -> str:
