@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from clusterkit import __version__
+from clusterkit.cli import diagnose, inventory, launch, logs, preflight, runs, sandbox, status, stop
 from clusterkit.cli import exec as exec_command
-from clusterkit.cli import inventory, launch, logs, preflight, runs, sandbox, status, stop
 from clusterkit.cli.passing import AfterDashes, AfterScript
 from clusterkit.errors import ClusterkitError, ExitCode
 from clusterkit.report import terminal
@@ -57,6 +57,7 @@ app.command("launch", cls=AfterScript, short_help="Start a job on all nodes at o
 app.command("logs", short_help="Show any rank's log by its global number.")(logs.logs)
 app.command("status", short_help="Show how a run stands, node by node.")(status.status)
 app.add_typer(runs.app, name="runs", short_help="List runs; `runs prune` removes old ones.")
+app.command("diagnose", short_help="Say why a run failed, with the evidence and the cure.")(diagnose.diagnose)
 app.command("stop", short_help="End a run on all its hosts, with nothing left behind.")(stop.stop)
 app.command("exec", cls=AfterDashes, short_help="Run one command on all hosts.")(exec_command.execute)
 app.command("inventory", short_help="Show what was understood of an inventory.")(inventory.inventory)
