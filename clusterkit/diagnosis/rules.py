@@ -23,18 +23,26 @@ Where = Literal["rank", "launcher", "kernel", "end", "reason"]
 # What else is shown of the host where a rule fits.
 Also = Literal["gpu processes"]
 
+# Gloo prints a port with its two bytes swapped: the group of such a pattern has this name, and the sentences
+# have the real port.
+GLOO_PORT = "gloo_port"
+
 # Values that every sentence may name besides the groups of the rule's own patterns.
 GIVEN = frozenset({"host", "who", "rank", "run", "xid_advice"})
 # Of these there is always a value.
 _ALWAYS = frozenset({"host", "who", "run"})
 
-_KEYS = ("where", "patterns", "meaning", "cure", "samples", "symptom", "also")
+_KEYS = ("where", "patterns", "meaning", "cure", "samples", "symptom", "first_only", "also")
 _PLACE = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One known failure. A `symptom` is what other failures look like too: it gives way to any other rule."""
+    """One known failure.
+
+    A `symptom` is what other failures look like too: it gives way to any other rule. `first_only` says that
+    ranks which failed later show it as a matter of course, so only the log of the first one counts.
+    """
 
     name: str
     where: tuple[Where, ...]
@@ -43,6 +51,7 @@ class Rule:
     cure: str
     samples: tuple[str, ...]
     symptom: bool = False
+    first_only: bool = False
     also: tuple[Also, ...] = ()
 
 
@@ -82,9 +91,7 @@ def _rule(path: Path, name: str, entry: Mapping[str, Any]) -> Rule:
     where = _listed(path, name, entry, "where", get_args(Where))
     also = _listed(path, name, entry, "also", get_args(Also)) if "also" in entry else ()
     patterns = tuple(_pattern(path, name, text) for text in _texts(path, name, entry, "patterns"))
-    symptom = entry.get("symptom", False)
-    if not isinstance(symptom, bool):
-        raise _wrong(path, name, "symptom", "it is true or false")
+    symptom, first_only = (_yes_or_no(path, name, entry, key) for key in ("symptom", "first_only"))
     sentences = {key: _sentence(path, name, entry, key, patterns) for key in ("meaning", "cure")}
     samples = _texts(path, name, entry, "samples")
     for sample in samples:
@@ -98,6 +105,7 @@ def _rule(path: Path, name: str, entry: Mapping[str, Any]) -> Rule:
         sentences["cure"],
         samples,
         symptom,
+        symptom or first_only,
         cast("tuple[Also, ...]", also),
     )
 
@@ -109,6 +117,13 @@ def _texts(path: Path, rule: str, entry: Mapping[str, Any], key: str) -> tuple[s
     if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
         raise _wrong(path, rule, key, f"it is a list of texts, at least one: {key} = ['…']")
     return tuple(listed)
+
+
+def _yes_or_no(path: Path, rule: str, entry: Mapping[str, Any], key: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise _wrong(path, rule, key, "it is true or false")
+    return value
 
 
 def _listed(
@@ -140,7 +155,7 @@ def _sentence(
         raise _wrong(path, rule, key, "it is a sentence in quotes")
     for place in _PLACE.finditer(value):
         name = place[1]
-        groups = [name in pattern.groupindex for pattern in patterns]
+        groups = [name in _groups(pattern) for pattern in patterns]
         if not any(groups) and name not in GIVEN:
             raise _wrong(path, rule, key, f"no pattern has a group `(?P<{name}>…)`")
         if not all(groups) and name not in _ALWAYS and place[2] is None:
@@ -148,6 +163,11 @@ def _sentence(
                 path, rule, key, f"say what stands for `{name}` where it is not known: {{{name}|words}}"
             )
     return " ".join(value.split())
+
+
+def _groups(pattern: re.Pattern[str]) -> set[str]:
+    """The names that the pattern can give."""
+    return {"port" if name == GLOO_PORT else name for name in pattern.groupindex}
 
 
 def _wrong(path: Path, rule: str, key: str, hint: str) -> InputError:

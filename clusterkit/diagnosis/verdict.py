@@ -10,7 +10,7 @@ from clusterkit.diagnosis import matching, text
 from clusterkit.diagnosis.followers import Follower, failed_processes, followers
 from clusterkit.diagnosis.matching import Match, Source
 from clusterkit.diagnosis.remains import Remains, entry_of, first_failed
-from clusterkit.diagnosis.rules import Rule, fill
+from clusterkit.diagnosis.rules import GLOO_PORT, Rule, fill
 from clusterkit.errors import ExitCode
 from clusterkit.runs import processes
 from clusterkit.runs.record import ENDED, RunRecord
@@ -20,6 +20,8 @@ SCHEMA = 1
 _LAST_LINES = 10
 # A traceback through many layers of a framework is cut in its middle.
 _LONGEST_TRACEBACK = 40
+# Linux' own default.
+_EPHEMERAL = range(32768, 61000)
 _WORKER_DIED = "exit unexpectedly"
 _KILLS = ("out-of-memory-kill", "out-of-memory-kill-cgroup")
 
@@ -125,10 +127,15 @@ def _known(
         match
         for source in _sources(record, remains, root, logs)
         for match in matching.find(rules, source)
-        if _xid_status(match, tables) != "ok"
+        if _xid_status(match, tables) != "ok" and not _as_a_matter_of_course(match)
     ]
     weighed = [_weighed(match, remains.status, root, logs, tables) for match in matches]
     return matching.ordered(weighed)
+
+
+def _as_a_matter_of_course(match: Match) -> bool:
+    """A rank that failed later says this whatever the first one had."""
+    return match.rule.first_only and match.source.where == "rank" and match.source.nearness > 0
 
 
 def _sources(
@@ -240,8 +247,9 @@ def _values(record: RunRecord, match: Match, tables: Tables) -> dict[str, str]:
     values = {
         key: f"{names[value]} ({value})" if value in names else value for key, value in match.values.items()
     }
-    if "port" in values:
-        values["port"] = f"port {values['port']}"
+    port = values.get("port") or _real_port(values.get(GLOO_PORT, ""))
+    if port:
+        values["port"] = f"port {port}"
     process = match.source.process
     code = match.values.get("xid", "")
     if code.isdecimal() and match.values.get("kind") != "SXid":
@@ -254,6 +262,15 @@ def _values(record: RunRecord, match: Match, tables: Tables) -> dict[str, str]:
     if process is not None and process >= 0:
         given["rank"] = str(process)
     return {**given, **values}
+
+
+def _real_port(printed: str) -> str:
+    """The port that Gloo meant: it prints the network's order of bytes, and listens on ephemeral ports."""
+    if not printed:
+        return ""
+    number = int(printed)
+    swapped = (number & 0xFF) << 8 | number >> 8
+    return printed if number in _EPHEMERAL and swapped not in _EPHEMERAL else str(swapped)
 
 
 def _root(

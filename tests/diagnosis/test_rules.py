@@ -44,7 +44,7 @@ def test_each_pattern_is_needed_for_a_line_of_its_own(rule: Rule) -> None:
 @pytest.mark.parametrize(
     ("name", "sample", "words"),
     [
-        ("connection-refused", 0, {"peer": "10.0.0.12", "port": "40113"}),
+        ("connection-refused", 0, {"peer": "10.0.0.12", "gloo_port": "5524"}),
         ("connection-timed-out", 1, {"peer": "10.0.0.12", "port": "46315"}),
         ("address-in-use", 1, {"port": "18766"}),
         ("address-in-use", 2, {"port": "29500"}),

@@ -61,11 +61,23 @@ def test_a_missing_module_is_explained_with_evidence_and_cure() -> None:
 
 
 def test_a_node_s_address_is_shown_with_its_name_and_the_pair_with_its_port() -> None:
-    refused = "RuntimeError: [pair.cc:799] connect [10.0.0.11]:40113: Connection refused\n"
+    refused = "RuntimeError: [pair.cc:784] connect [10.0.0.11]:5524: Connection refused\n"
     (first, *_) = diagnose(rank_failed(3), logs={3: refused})["known"]
     assert first["rule"] == "connection-refused"
-    assert "gpu02 was refused by gpu01 (10.0.0.11) on port 40113" in first["meaning"]
-    assert first["evidence"]["values"] == {"peer": "10.0.0.11", "port": "40113"}
+    assert "gpu02 was refused by gpu01 (10.0.0.11) on port 37909" in first["meaning"]
+    assert first["evidence"]["values"] == {"peer": "10.0.0.11", "gloo_port": "5524"}
+
+
+@pytest.mark.parametrize(("printed", "port"), [("5524", "37909"), ("53657", "39377"), ("33921", "33156")])
+def test_gloo_prints_ports_with_their_bytes_swapped(printed: str, port: str) -> None:
+    refused = f"connect [10.0.0.11]:{printed}: Connection refused\n"
+    assert f"port {port}:" in diagnose(rank_failed(3), logs={3: refused})["summary"]
+
+
+def test_what_later_ranks_show_as_a_matter_of_course_is_no_reason() -> None:
+    later = "connect [10.0.0.12]:5524: Connection refused\nFatalError: `Termination signal` is detected\n"
+    assert known(diagnose(rank_failed(3), logs={3: "RuntimeError: loss is NaN\n", 0: later})) == []
+    assert known(diagnose(rank_failed(3), logs={3: later})) == ["connection-refused"]
 
 
 def test_what_is_not_known_is_said_with_the_first_error() -> None:
