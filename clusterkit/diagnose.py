@@ -118,7 +118,9 @@ def _read_logs(
     lines = {each: ROOT_LINES if each == root else OTHER_LINES for each in missing}
     launchers = {}
     if root is None:
-        launchers = {node.host: OTHER_LINES for node in record.nodes if node.host not in remains.launchers}
+        # What never started was taken back: there is nothing of it on the hosts.
+        started = [node["host"] for node in record.status.get("nodes", []) if node.get("started_at")]
+        launchers = {host: OTHER_LINES for host in started if host not in remains.launchers}
     if not lines and not launchers:
         return remains
     watch, kept = logs.ends(record, lines, launchers, remotes, interrupts, ROOT_BYTES, timeout)
@@ -161,7 +163,6 @@ def _ask(
     if at is None:
         return remains
     before = BEFORE_S if first_failed(record.status) is not None else BEFORE_LOST_S
-    nodes = {node.host: node for node in record.nodes if node.host not in remains.away}
 
     def one(node: NodeRecord) -> Answer:
         there = at + node.clock_offset_s
@@ -170,12 +171,15 @@ def _ask(
         failure = facts.failure(kernel)
         return Answer(facts.get(kernel), facts.get(GPU_PROCESSES) or (), failure.message if failure else "")
 
-    outcome = fan_out(nodes, one, forks=forks, cancel=cancel)
+    outcome = fan_out({node.host: node for node in record.nodes}, one, forks=forks, cancel=cancel)
     unread = [named(host, answer.problem) for host, answer in outcome.good.items() if answer.problem]
+    # Where the host answers this, it is the run's directory that does not.
+    gone = [host for host in remains.away if host in outcome.good]
+    unread += [f"{host}: the run's files are not there any more" for host in gone]
     return replace(
         remains,
         kernel={host: answer.kernel for host, answer in outcome.good.items() if answer.kernel is not None},
         gpus={host: answer.gpus for host, answer in outcome.good.items()},
-        away={**remains.away, **{host: error.message for host, error in outcome.bad.items()}},
+        away={host: error.message for host, error in outcome.bad.items()},
         unread=(*remains.unread, *unread),
     )

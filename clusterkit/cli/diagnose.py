@@ -54,6 +54,7 @@ def diagnose(
         site_tables,
     )
     from clusterkit.diagnose import from_here, with_hosts
+    from clusterkit.diagnosis.remains import has_failed
     from clusterkit.diagnosis.verdict import diagnosis
     from clusterkit.interrupts import Interrupts
     from clusterkit.observe import observe
@@ -66,7 +67,7 @@ def diagnose(
     store, record = recorded_run(run, inventory, access)
     remains = from_here(record, store)
     words = Words(quiet=as_json)
-    if not offline and record.state != "succeeded":
+    if not offline and (record.state not in ENDED or has_failed(record.status)):
         words.progress(f"asking {len(record.nodes)} hosts")
         with Interrupts() as interrupts, run_remotes(record, inventory, access) as remotes:
             if record.state not in ENDED:
@@ -77,7 +78,7 @@ def diagnose(
                 if record.state in ENDED:
                     store.save(record)
                 remains = from_here(record, store)
-            if record.state in ENDED:
+            if has_failed(record.status):
                 settings = run_settings(record, inventory)
                 remains = with_hosts(
                     record, remains, settings, remotes, interrupts, forks=forks, timeout=timeout

@@ -17,6 +17,7 @@ from clusterkit import inventory as inventories
 from clusterkit import tables
 from clusterkit.cli.session import Access, Members, remotes_of
 from clusterkit.diagnose import in_short
+from clusterkit.diagnosis.remains import has_failed
 from clusterkit.diagnosis.rules import Rule
 from clusterkit.errors import ClusterkitError, FleetError, InputError
 from clusterkit.interrupts import Interrupts
@@ -243,7 +244,7 @@ class Starter:
         """The end of a run, and of one that failed what is plain about it from the logs here."""
         found = None
         store = RunStore(state_directory(os.environ))
-        if event.data["state"] in ("failed", "lost"):
+        if has_failed(event.data):
             # A disk that is full here is no reason to lose the run's own end.
             with contextlib.suppress(OSError, ClusterkitError):
                 record = replace(store.load(event.run_id), status=event.data)

@@ -29,6 +29,11 @@ class Remains:
     unread: tuple[str, ...] = ()
 
 
+def has_failed(status: Mapping[str, Any]) -> bool:
+    """True for a run that ended otherwise than well, and not because a person wanted it to."""
+    return status.get("state") in ("failed", "lost")
+
+
 def first_failed(status: Mapping[str, Any]) -> int | None:
     """The rank or server that the nodes found to have failed first; None if it was something else."""
     root = status.get("root")

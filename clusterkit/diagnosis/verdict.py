@@ -9,7 +9,7 @@ from typing import Any
 from clusterkit.diagnosis import matching, text
 from clusterkit.diagnosis.followers import Follower, failed_processes, followers
 from clusterkit.diagnosis.matching import Match, Source
-from clusterkit.diagnosis.remains import Remains, entry_of, first_failed
+from clusterkit.diagnosis.remains import Remains, entry_of, first_failed, has_failed
 from clusterkit.diagnosis.rules import GLOO_PORT, Rule, fill
 from clusterkit.errors import ExitCode
 from clusterkit.runs import processes
@@ -31,7 +31,6 @@ def diagnosis(record: RunRecord, remains: Remains, rules: Sequence[Rule], tables
     status = remains.status
     state = str(status.get("state", record.state))
     base = {
-        "schema": SCHEMA,
         "run_id": record.run_id,
         "state": state,
         "attempt": int(status.get("attempt", 0)),
@@ -45,14 +44,17 @@ def diagnosis(record: RunRecord, remains: Remains, rules: Sequence[Rule], tables
         "away": dict(remains.away),
         "unread": list(remains.unread),
     }
-    if state == "succeeded" or status.get("cause") == "user" or state not in ENDED:
-        return _ended(base, _nothing_failed(record, status, state), known=True)
-    return _failed(record, remains, rules, tables, base)
+    if has_failed(status):
+        return _failed(record, remains, rules, tables, base)
+    silent = {node["host"]: node["error"] for node in status.get("nodes", []) if node.get("error")}
+    away = {} if state in ENDED else silent
+    return _ended({**base, "away": away}, _nothing_failed(record, status, state), known=True)
 
 
 def _ended(document: dict[str, Any], summary: str, *, known: bool) -> dict[str, Any]:
     code = ExitCode.UNREACHABLE if document["away"] else ExitCode.OK if known else ExitCode.FAILED
-    return {"ok": code == ExitCode.OK, "exit_code": int(code), "summary": summary, **document}
+    head = {"schema": SCHEMA, "ok": code == ExitCode.OK, "exit_code": int(code), "summary": summary}
+    return {**head, **document}
 
 
 def _nothing_failed(record: RunRecord, status: Mapping[str, Any], state: str) -> str:
@@ -61,7 +63,7 @@ def _nothing_failed(record: RunRecord, status: Mapping[str, Any], state: str) ->
         before = [each for each in status.get("attempts", []) if each.get("state") != "succeeded"]
         reasons = "; ".join(f"attempt {each['attempt']} failed: {each.get('reason', '')}" for each in before)
         return f"{run} succeeded: nothing to explain" + (f" ({reasons})" if before else "")
-    if status.get("cause") == "user":
+    if state == "stopped":
         return f"{run} was ended by a person ({status.get('reason')}): nothing failed"
     hang = status.get("hang")
     if hang:

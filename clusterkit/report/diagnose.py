@@ -29,7 +29,7 @@ _MOST_KNOWN = 3
 
 def diagnosis_lines(document: Mapping[str, Any]) -> list[str]:
     """The diagnosis in paragraphs."""
-    if not document["reason"] or (not document["root"] and not document["known"] and document["ok"]):
+    if document["state"] not in ("failed", "lost"):
         return [document["summary"], *_missing(document)]
     lines = [f"run {document['run_id']} {document['state']}: {document['reason']}"]
     for number, known in enumerate(document["known"][:_MOST_KNOWN]):

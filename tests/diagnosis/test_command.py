@@ -18,7 +18,7 @@ from clusterkit.report.terminal import Words
 from clusterkit.runs.events import Event
 from clusterkit.runs.record import RunRecord, RunStore
 from clusterkit.tables import load
-from tests.diagnosis.runs import FOLLOWED, RUN_ID, rank_failed
+from tests.diagnosis.runs import FOLLOWED, RUN_ID, failed, rank_failed
 from tests.schemas import validate
 
 LOG = "step 1\nTraceback (most recent call last):\n  x\nModuleNotFoundError: No module named 'requests'\n"
@@ -120,6 +120,18 @@ def test_a_run_whose_logs_are_gone(project: Project) -> None:
     assert code == 4
     assert "host-memory: gpu02 gave rank 3 no more memory" in out
     assert "not asked: gpu" in out
+
+
+def test_a_run_that_never_started_needs_no_host(project: Project) -> None:
+    """Nothing of it is on the hosts; the record says why."""
+    record = failed({}, {"kind": "gate", "alias": "gpu01", "node_rank": 0, "rank": None})
+    nodes = [{**node, "started_at": None, "ended_at": None} for node in record.status["nodes"]]
+    why = "gpu03: could not reach node 0 (gpu01) at 10.0.0.11:29400 for 30 s: timed out"
+    project.save(replace(record, status={**record.status, "nodes": nodes, "reason": why}))
+    code, out, _ = project.run("diagnose", "--json")
+    document = json.loads(out)
+    assert (code, document["away"]) == (0, {})
+    assert document["known"][0]["rule"] == "node-0-unreachable"
 
 
 def test_a_launch_ends_with_what_is_plain(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,6 +297,13 @@ def test_a_run_that_did_not_fail(status: dict[str, Any], words: str) -> None:
     assert diagnosis_lines(document)[0] == document["summary"]
 
 
+def test_a_running_run_of_which_a_host_does_not_answer() -> None:
+    nodes = [{"host": "gpu03", "error": "timed out"}, {"host": "gpu01", "error": ""}]
+    document = diagnose(replace(rank_failed(3), status={"state": "running", "nodes": nodes}))
+    assert (document["exit_code"], document["away"]) == (4, {"gpu03": "timed out"})
+    assert diagnosis_lines(document)[-1] == "not asked: gpu03: timed out"
+
+
 def test_a_host_that_does_not_answer_is_named_and_the_rest_is_explained() -> None:
     document = diagnose(rank_failed(3), logs={3: MISSING}, away={"gpu03": "gpu03 (10.0.0.13): timed out"})
     assert (document["ok"], document["exit_code"]) == (False, 4)

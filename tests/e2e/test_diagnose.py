@@ -15,6 +15,7 @@ import pytest
 
 from clusterkit.sandbox.processes import HostProcess
 from tests.e2e.cluster import Cluster, Running
+from tests.e2e.records import newest_run
 from tests.e2e.test_failure import status_once_over
 from tests.schemas import validate
 
@@ -103,6 +104,14 @@ def test_a_run_that_nobody_followed_is_read_on_its_hosts(three: Cluster) -> None
     shown = three.run("diagnose").out
     assert "missing-module: the Python of node03 has no module nosuch_module." in shown
     assert "first to fail: rank 4 on node03, exit 1" in shown
+    for host in three.hosts:
+        three.sandbox.sh(host, f"rm -rf /root/.clusterkit/{host}/runs/{newest_run(three)}")
+    finished = three.run("diagnose")
+    assert finished.code == 0, finished.err
+    assert "  ModuleNotFoundError: No module named 'nosuch_module'" in finished.out, (
+        "the record has its last lines"
+    )
+    assert "not read: node03: the run's files are not there any more" in finished.out
 
 
 def running(cluster: Cluster, fault: str) -> Running:
