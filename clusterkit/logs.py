@@ -18,9 +18,9 @@ from clusterkit.interrupts import Interrupts
 from clusterkit.remote.protocol import Remote
 from clusterkit.runs import processes
 from clusterkit.runs.follow import Following, Frame, deadline
-from clusterkit.runs.gathered import GatheredLogs
+from clusterkit.runs.gathered import GatheredLogs, LastBytes
 from clusterkit.runs.record import ENDED, NodeRecord, RunRecord, RunStore
-from clusterkit.runs.watch import Tell, Watch, gathered_log, log_key
+from clusterkit.runs.watch import LAUNCHER, Tell, Watch, gathered_log, log_key
 
 # A host that says nothing for this long while its logs are read is left out, and named.
 READ_LIMIT_S = 60.0
@@ -55,7 +55,7 @@ def refresh(
         sizes = {name: logs.size(log_key(name, attempt)) for name in names}
         wanted = {name: {"offset": size, "attempt": attempt} for name, size in sizes.items()}
         watch = Watch(record, logs, tell)
-        _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
+        _read_once(*_wanted(record, ranks, wanted), remotes, watch, interrupts, timeout)
     return watch
 
 
@@ -71,9 +71,35 @@ def tails(
     """Tell the last lines of these ranks' logs, fetching nothing else."""
     watch = Watch(record, None, tell)
     wanted = {processes.log_name(rank): {"tail": lines} for rank in ranks}
-    _read_once(record, ranks, remotes, wanted, watch, interrupts, timeout)
+    _read_once(*_wanted(record, ranks, wanted), remotes, watch, interrupts, timeout)
     watch.close()
     return watch
+
+
+def ends(
+    record: RunRecord,
+    lines: Mapping[int, int],
+    launchers: Mapping[str, int],
+    remotes: Mapping[str, Remote],
+    interrupts: Interrupts,
+    most: int,
+    timeout: float = READ_LIMIT_S,
+) -> tuple[Watch, LastBytes]:
+    """The last lines of some ranks' logs, and of the launcher's on some hosts, at most `most` bytes of each.
+
+    They are kept in memory, by the log's key (`runs.watch.log_key`). The Watch says which hosts answered.
+    """
+    kept = LastBytes(most)
+    watch = Watch(record, kept, lambda _: None)
+    wanted: dict[str, dict[str, Mapping[str, int]]] = {}
+    for rank, count in lines.items():
+        name = processes.log_name(rank)
+        wanted.setdefault(record.node_of(rank).host, {})[name] = {"tail": count, "attempt": record.attempt}
+    for host, count in launchers.items():
+        wanted.setdefault(host, {})[LAUNCHER] = {"tail": count, "attempt": record.attempt}
+    nodes = [node for node in record.nodes if node.host in wanted]
+    _read_once(nodes, wanted, remotes, watch, interrupts, timeout)
+    return watch, kept
 
 
 def follow(
@@ -172,15 +198,13 @@ def _wanted(
 
 
 def _read_once(
-    record: RunRecord,
-    ranks: Sequence[int],
+    nodes: Sequence[NodeRecord],
+    wanted: Mapping[str, Mapping[str, Mapping[str, float]]],
     remotes: Mapping[str, Remote],
-    files: Mapping[str, Mapping[str, float]],
     watch: Watch,
     interrupts: Interrupts,
     timeout: float,
 ) -> None:
-    nodes, wanted = _wanted(record, ranks, files)
     limit = deadline(timeout)
     with Following(nodes, remotes, wanted, wait=False, silence=timeout) as following:
         while not all(

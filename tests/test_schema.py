@@ -48,7 +48,8 @@ def test_a_status_with_a_root() -> None:
     status = document(RECORD, {"gpu1": Observed({**state, "node_rank": 0, "decision": decision})})
     assert status["root"]["lines"] == ["a", "b"]
     validate("status", status)
-    validate("launch", json.loads(Event("ended", "r", {**status, "logs": "/x", "incomplete": []}).as_json()))
+    more = {"logs": "/x", "incomplete": [], "diagnosis": None}
+    validate("launch", json.loads(Event("ended", "r", {**status, **more}).as_json()))
 
 
 @pytest.mark.parametrize(

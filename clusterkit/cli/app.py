@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from clusterkit import __version__
+from clusterkit.cli import diagnose, inventory, launch, logs, preflight, runs, sandbox, stacks, status, stop
 from clusterkit.cli import exec as exec_command
-from clusterkit.cli import inventory, launch, logs, preflight, runs, sandbox, stacks, status, stop
 from clusterkit.cli.passing import AfterDashes, AfterScript
 from clusterkit.errors import ClusterkitError, ExitCode
 from clusterkit.report import terminal
@@ -60,6 +60,7 @@ app.command("stacks", short_help="Show what every rank is doing now: the Python 
     stacks.stacks
 )
 app.add_typer(runs.app, name="runs", short_help="List runs; `runs prune` removes old ones.")
+app.command("diagnose", short_help="Say why a run failed, with the evidence and the cure.")(diagnose.diagnose)
 app.command("stop", short_help="End a run on all its hosts, with nothing left behind.")(stop.stop)
 app.command("exec", cls=AfterDashes, short_help="Run one command on all hosts.")(exec_command.execute)
 app.command("inventory", short_help="Show what was understood of an inventory.")(inventory.inventory)

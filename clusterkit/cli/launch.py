@@ -148,7 +148,7 @@ def launch(
     on all nodes, a second Ctrl-C without grace; closing the terminal detaches.
     """
     from clusterkit.cli import launching
-    from clusterkit.cli.session import Access, members, site_tables
+    from clusterkit.cli.session import Access, members, site_rules, site_tables
     from clusterkit.launch import Manner
     from clusterkit.planning.attempts import Attempts
     from clusterkit.planning.plan import Timeouts
@@ -196,6 +196,7 @@ def launch(
         spares=spares,
         lock_wait=lock_wait,
         on_end=on_end,
+        rules=site_rules(),
     )
     if dry_run:
         raise typer.Exit(starter.dry_run(output, show_env, forks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import inventory as inventories
+from clusterkit import tables
 from clusterkit.cli.session import Access, Members, remotes_of
-from clusterkit.errors import FleetError, InputError
+from clusterkit.diagnose import in_short
+from clusterkit.diagnosis.remains import has_failed
+from clusterkit.diagnosis.rules import Rule
+from clusterkit.errors import ClusterkitError, FleetError, InputError
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Settings
 from clusterkit.launch import Manner, launch
@@ -134,8 +139,10 @@ class Starter:
         spares: tuple[Settings, ...] = (),
         lock_wait: float = 0.0,
         on_end: str | None = None,
+        rules: tuple[Rule, ...] = (),
     ) -> None:
         self._order = order
+        self._rules = rules
         self._spares = spares
         self._patience = Patience(lock_wait, self._tell)
         self._access = access
@@ -233,7 +240,20 @@ class Starter:
         for line, colour in checks.exceptions(verdicts):
             self._words.insist(line, colour)
 
+    def _with_diagnosis(self, event: Event) -> Event:
+        """The end of a run, and of one that failed what is plain about it from the logs here."""
+        found = None
+        store = RunStore(state_directory(os.environ))
+        if has_failed(event.data):
+            # A disk that is full here is no reason to lose the run's own end.
+            with contextlib.suppress(OSError, ClusterkitError):
+                record = replace(store.load(event.run_id), status=event.data)
+                found = in_short(record, store, self._rules, self._order.tables or tables.load())
+        return replace(event, data={**event.data, "diagnosis": found})
+
     def _tell(self, event: Event) -> None:
+        if event.kind == "ended":
+            event = self._with_diagnosis(event)
         self._run_id = event.run_id if event.kind == "planned" else self._run_id
         try:
             if not self._json:

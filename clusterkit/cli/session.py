@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusterkit import finding, tables
 from clusterkit import inventory as inventories
+from clusterkit.diagnosis import rules
+from clusterkit.diagnosis.rules import Rule
 from clusterkit.errors import ClusterkitError, InputError, named
 from clusterkit.interrupts import Interrupts
 from clusterkit.inventory.model import Inventory, Secret, Settings
@@ -87,6 +89,11 @@ def _spares(inventory: Inventory, taking_part: set[str]) -> tuple[Settings, ...]
 def site_tables() -> tables.Tables:
     """The shipped tables with what `clusterkit.toml` names over them, so that a slip there shows at once."""
     return tables.load(*(inventories.project_file(Path.cwd(), key) for key in ("driver_table", "xid_table")))
+
+
+def site_rules() -> tuple[Rule, ...]:
+    """The known failures: the site's own that `clusterkit.toml` names, and the shipped ones."""
+    return rules.load(inventories.project_file(Path.cwd(), "diagnoses"))
 
 
 def recorded_run(run: str | None, inventory: str | None, access: Access) -> tuple[RunStore, RunRecord]:
@@ -175,6 +182,19 @@ def run_remotes(record: RunRecord, inventory: str | None, access: Access) -> Ite
     settings = [node.settings(current.get(node.host)) for node in record.nodes if node.reach]
     with remotes_of(settings, access, Words()) as remotes:
         yield {**remotes, **absent}
+
+
+def run_settings(record: RunRecord, inventory: str | None) -> dict[str, Settings]:
+    """Each host of a run as it was reached, with what today's inventory permits there (`ansible_become`)."""
+    current = {each.alias: each for each in _todays_settings(inventory or record.inventory)}
+    return {
+        node.host: replace(
+            node.settings(current.get(node.host)),
+            become=current[node.host].become if node.host in current else False,
+            become_user=current[node.host].become_user if node.host in current else "root",
+        )
+        for node in record.nodes
+    }
 
 
 def _todays_settings(path: str) -> list[Settings]:

@@ -13,7 +13,7 @@ from clusterkit.inventory.toml import read_toml
 
 VARIABLE = "CLUSTERKIT_INVENTORY"
 PROJECT_FILE = "clusterkit.toml"
-KNOWN = ("inventory", "hosts", "driver_table", "xid_table")
+KNOWN = ("inventory", "hosts", "driver_table", "xid_table", "diagnoses")
 
 _NOT_INVENTORIES = (".md", ".txt", ".bak", ".orig", ".retry", ".rst")
 
@@ -139,4 +139,5 @@ _EXAMPLES: Mapping[str, str] = {
     "hosts": DEFAULT,
     "driver_table": "site/drivers.toml",
     "xid_table": "site/xids.toml",
+    "diagnoses": "site/diagnoses.toml",
 }

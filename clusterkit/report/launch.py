@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clusterkit.report.diagnose import short_lines
 from clusterkit.report.folding import fold
 from clusterkit.report.status import last_lines
 from clusterkit.report.terminal import Words, rank_colour, write_line
@@ -110,6 +111,9 @@ class LaunchReport:
                 "yellow",
             )
         self._words.say(f"logs: {data['logs']} (clusterkit logs --rank N)")
+        if data["state"] in ("failed", "lost"):
+            for line in short_lines(data.get("diagnosis"), data["run_id"]):
+                self._words.insist(line, "yellow")
         self._words.insist(*ending(data))
 
 

@@ -71,6 +71,32 @@ class GatheredLogs:
             os.truncate(path, 0)
 
 
+class LastBytes(GatheredLogs):
+    """The ends of logs in memory, at most `most` bytes of each: for a look at what nobody gathers."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(Path)
+        self._most = most
+        self._ends: dict[str, bytes] = {}
+
+    def size(self, file: str) -> int:
+        """How many bytes are kept."""
+        return len(self._ends.get(file, b""))
+
+    def write(self, file: str, offset: int, data: bytes) -> None:
+        """These bytes follow those that came before."""
+        self._ends[file] = (self._ends.get(file, b"") + data)[-self._most :]
+
+    def truncate(self, file: str) -> None:
+        """The file begins anew on its host."""
+        self._ends.pop(file, None)
+
+    def text(self, file: str) -> str | None:
+        """What was kept, undecodable bytes replaced; None if nothing came."""
+        data = self._ends.get(file)
+        return None if data is None else data.decode("utf-8", "replace")
+
+
 class Lines:
     """Whole lines of several files out of chunks of bytes; what has no newline yet waits for `rest`."""
 

@@ -103,6 +103,7 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
     nodes = [_node(node, record, observed, states[node.host], cause) for node in record.nodes]
     state = _run_state(record, decided, nodes, observed, cause)
     over = state in ENDED
+    first = record.nodes[0]
     return {
         "schema": SCHEMA,
         "run_id": record.run_id,
@@ -116,8 +117,8 @@ def document(record: RunRecord, observed: Mapping[str, Observed]) -> dict[str, A
         "said": _said(cause),
         "hang": _hang(decided.get("hang")),
         "nodes": nodes,
-        "ranks": [entry for node in record.nodes for entry in _ranks(node, states[node.host])],
-        "servers": [entry for node in record.nodes for entry in _servers(node, states[node.host])],
+        "ranks": [entry for node in record.nodes for entry in _ranks(node, states[node.host], first)],
+        "servers": [entry for node in record.nodes for entry in _servers(node, states[node.host], first)],
     }
 
 
@@ -222,7 +223,7 @@ def _node(
         shown = "lost"
     elif not seen.reachable and shown != "ended":
         shown = "unobserved"
-    correction = float(state.get("clock_offset_s") or 0.0) + record.nodes[0].clock_offset_s
+    correction = _correction(state, record.nodes[0])
     return {
         "host": node.host,
         "node_rank": node.node_rank,
@@ -284,8 +285,14 @@ def _is_dead(seen: Observed) -> bool:
     return bool(seen.state and seen.state.get("supervisor") == "dead")
 
 
-def _ranks(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _correction(state: Mapping[str, Any], first: NodeRecord) -> float:
+    """What a node's clock is ahead of this machine's: of node 0's by its own word, and that one's of ours."""
+    return float(state.get("clock_offset_s") or 0.0) + first.clock_offset_s
+
+
+def _ranks(node: NodeRecord, state: Mapping[str, Any], first: NodeRecord) -> list[dict[str, Any]]:
     known = {entry["rank"]: entry for entry in state.get("ranks", [])}
+    correction = _correction(state, first)
     return [
         {
             "rank": rank,
@@ -297,13 +304,16 @@ def _ranks(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:
             "bytes": known.get(rank, {}).get("bytes") or 0,
             "exit_code": known.get(rank, {}).get("exit_code"),
             "signal": known.get(rank, {}).get("signal"),
+            "ended_at": iso(_minus(known.get(rank, {}).get("ended_at"), correction)),
+            "pid": known.get(rank, {}).get("pid"),
         }
         for local_rank, rank in enumerate(node.ranks)
     ]
 
 
-def _servers(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _servers(node: NodeRecord, state: Mapping[str, Any], first: NodeRecord) -> list[dict[str, Any]]:
     known = {entry["server"]: entry for entry in state.get("servers", [])}
+    correction = _correction(state, first)
     return [
         {
             "server": number,
@@ -314,6 +324,8 @@ def _servers(node: NodeRecord, state: Mapping[str, Any]) -> list[dict[str, Any]]
             "bytes": known.get(number, {}).get("bytes") or 0,
             "exit_code": known.get(number, {}).get("exit_code"),
             "signal": known.get(number, {}).get("signal"),
+            "ended_at": iso(_minus(known.get(number, {}).get("ended_at"), correction)),
+            "pid": known.get(number, {}).get("pid"),
         }
         for number in node.servers
     ]

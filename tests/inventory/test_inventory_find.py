@@ -95,7 +95,7 @@ def test_members_pattern_is_the_projects_or_all_but_spares(here: Path) -> None:
         (
             "forks = 3\n",
             "clusterkit.toml: 'forks' is not known here",
-            "known are: inventory, hosts, driver_table, xid_table",
+            "known are: inventory, hosts, driver_table, xid_table, diagnoses",
         ),
         ("[hosts]\n", "clusterkit.toml: 'hosts' has to be a text", 'for example hosts = "all:!spares"'),
         (
