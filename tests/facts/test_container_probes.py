@@ -40,7 +40,9 @@ case "$*" in
     "images "*) printf 'other:1\nclusterkit/pulled:12ab\n' ;;
     "ps "*) echo "container left run-1 Exited (0) 2 days ago" ;;
     "run "*) case "$*" in *"$REFUSED"*) [ -z "$REFUSED" ] || { echo "docker: refused." >&2
-                 echo "Run 'docker run --help' for more information" >&2; exit 125; } ;; esac
+                 echo "Run 'docker run --help' for more information" >&2
+                 echo 'level=error msg="error waiting for container: context canceled"' >&2
+                 exit 125; } ;; esac
              echo "a warning" >&2; printf '%s\n' "$SAID" ;;
 esac
 """

@@ -56,6 +56,13 @@ def import_image(sandbox: Sandbox, host: str, name: str) -> None:
     do(sandbox, host, f"docker import {changes} {where} {name} && rm {where}")
 
 
+def load_image(sandbox: Sandbox, host: str, name: str, architecture: str) -> None:
+    """The small training image is on the host, under that name, and says that it is for that processor."""
+    where = "/var/lib/docker/saved.tar"
+    Path(f"/proc/{sandbox.init(host).pid}/root{where}").write_bytes(tiny_image.saved(name, architecture))
+    do(sandbox, host, f"docker load --quiet --input {where} && rm {where}")
+
+
 def derive_image(sandbox: Sandbox, host: str, name: str, base: str, **variables: str) -> None:
     """An image on top of another one, which sets variables."""
     changes = " ".join(f"--change 'ENV {variable}={value}'" for variable, value in variables.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import platform
 import re
 import sys
 import time
@@ -528,6 +529,23 @@ def test_what_an_image_and_the_client_put_into_a_container_is_told(
     memory = said.check(GUEST, "container shared memory")
     assert memory["message"].startswith("/dev/shm in the container has 0.06 GiB")
     assert [each for each in said.document["between"] if each["status"] not in ("ok", "skipped")] == []
+
+
+def test_an_image_for_another_processor(rig: Rig, preflight: Callable[..., Said]) -> None:
+    own, other = ("amd64", "arm64") if platform.machine() == "x86_64" else ("arm64", "amd64")
+    image = rig.name("foreign")
+    engines.load_image(rig.sandbox, "node02", image, other)
+    inventory = rig.inventory(
+        {"ansible_become": "true"}, node01=f"image={rig.name('1')}", node02=f"image={image}"
+    )
+    said = preflight(inventory, "--check")
+    assert {host: said.wrong(host, of_all=True) for host in HOSTS[:2]} == {
+        "node01": {},
+        "node02": {"image architecture": "failed"},
+    }
+    found = said.check("node02", "image architecture")
+    assert found["message"] == f"{image} is for {other}, the host is {own}"
+    assert found["hint"].startswith(f"docker pull --platform linux/{own} {image}")
 
 
 def test_limits_beyond_the_machines_own(rig: Rig, preflight: Callable[..., Said]) -> None:

@@ -76,6 +76,8 @@ def test_files_and_tests_in_the_text_are_there() -> None:
     for path in set(re.findall(r"`(tests/[\w/]+\.py)`", TEXT)):
         assert (HERE.parent.parent / path).is_file(), path
     assert "test_a_firewall_is_named_on_its_host" in names_of_tests("test_host_faults.py")
+    assert "test_a_limit_is_what_the_kernel_refuses_to_exceed" in names_of_tests("test_host_faults.py")
+    assert "test_what_is_live_only_says_so" in names_of_tests("test_firewall.py")
 
 
 def test_every_check_exists() -> None:

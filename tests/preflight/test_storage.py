@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -361,6 +362,20 @@ def _wrong(document: dict[str, Any]) -> set[tuple[str, str]]:
         if each["status"] not in ("ok", "skipped")
     }
     return checks | between_hosts
+
+
+def test_a_server_with_little_room_is_named(storage: Storage) -> None:
+    sandbox = storage.sandbox
+    storage.preflight("--yes")
+    do(sandbox, SERVER, "head -c 1000k /dev/zero >/export/a/fill; mount -o remount,size=1m /export/a")
+    try:
+        code, said = storage.preflight("--check")
+    finally:
+        do(sandbox, SERVER, "mount -o remount,size=50% /export/a")
+    assert _wrong(said) == {(host, "storage space") for host in CLIENTS}
+    assert (code, set(status(said, "storage space").values())) == (0, {"warning"})
+    found = check(said, "node02", "storage space")
+    assert re.fullmatch(rf"only [0-4]\.\d % of {PATH} is free", found["message"])
 
 
 def test_a_mount_in_use_stays_and_its_user_is_named(storage: Storage) -> None:

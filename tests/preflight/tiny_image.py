@@ -6,7 +6,9 @@ checks read nothing else of it. The programs are this machine's, with the librar
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +52,27 @@ def tar(paddle: str = "2.6.2", cuda: str = "11.8", nccl: str = "2.15.5", extra: 
             entry = _entry(link, tarfile.SYMTYPE)
             entry.linkname = target
             archive.addfile(entry)
+    return buffer.getvalue()
+
+
+def saved(name: str, architecture: str) -> bytes:
+    """The image as `docker load` takes it, which says that it is for that processor; it runs on ours."""
+    layer = tar()
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {"Env": [f"{variable}={value}" for variable, value in ENVIRONMENT.items()]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, data in (
+            ("manifest.json", json.dumps(manifest).encode()),
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", layer),
+        ):
+            archive.addfile(_entry(path, size=len(data)), io.BytesIO(data))
     return buffer.getvalue()
 
 

@@ -26,7 +26,11 @@ run_of='{{index .Labels "'$label'"}}'
 """
 
 _CALL = r"""
-last() { grep -v -e '^[[:space:]]*$' -e "docker run --help" | tail -n 1 | cut -c 1-400; }
+# Why a container does not start is not always what the client says last.
+last() {
+    grep -v -e '^[[:space:]]*$' -e "docker run --help" -e "error waiting for container" |
+        tail -n 1 | cut -c 1-400
+}
 command -v "$client" >/dev/null 2>&1 || { echo missing=yes; exit 0; }
 as=
 answer=$(version)
