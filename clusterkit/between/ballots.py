@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from clusterkit.facts import Facts, Probe
 from clusterkit.probes import CONTAINER, GPUS, HOST, INSIDE, KERNEL, PYTHON
 from clusterkit.probes.paddle import Paddle
+from clusterkit.probes.storage import STORAGE
 from clusterkit.steps.engine import Status
+from clusterkit.steps.storage.options import comparable
 
 T = TypeVar("T")
 Read = Callable[[Facts], str | None]
@@ -118,6 +120,22 @@ def _os(facts: Facts) -> str | None:
     return host.os or None if host else None
 
 
+def _zone(facts: Facts) -> str | None:
+    host = asked(facts, HOST)
+    return host.zone or None if host else None
+
+
+def _mounts(facts: Facts) -> str | None:
+    """The declared mounts as they are; sizes and addresses are for each host to agree on with the server."""
+    storage = asked(facts, STORAGE)
+    shown = [
+        f"{path} {mount.mounted.type} {','.join(comparable(mount.mounted.options))}"
+        for path, mount in sorted(storage.mounts.items() if storage else ())
+        if mount.mounted is not None
+    ]
+    return "; ".join(shown) or None
+
+
 def _locked_memory(facts: Facts) -> str | None:
     kernel = asked(facts, KERNEL)
     if kernel is None:
@@ -148,6 +166,10 @@ BALLOTS: tuple[Ballot, ...] = (
     Ballot("architecture", _architecture, by_group=True, hint="one image cannot run on both"),
     Ballot("kernel", _kernel, "ok"),
     Ballot("operating system", _os, "ok"),
+    Ballot("time zone", _zone, hint="timedatectl set-timezone Etc/UTC: logs then tell one time"),
+    Ballot(
+        "mounts", _mounts, hint="declare the options (`nfs_options`, or `options` of `mounts`)"
+    ),
     Ballot("locked memory", _locked_memory, hint="set memlock alike in /etc/security/limits.conf"),
     Ballot("open files", _open_files, hint="set nofile alike in /etc/security/limits.conf"),
 )

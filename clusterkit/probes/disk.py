@@ -49,7 +49,10 @@ LOCAL_FUSE_TYPES = frozenset(
 
 @dataclass(frozen=True)
 class Disk:
-    """The nearest directory above (or at) a path that exists, and its file system. Sizes in bytes."""
+    """The nearest directory above (or at) a path that exists, and its file system. Sizes in bytes.
+
+    `free_files`: how many more it can hold; None where it does not count them.
+    """
 
     path: str
     exists: bool
@@ -59,6 +62,7 @@ class Disk:
     mount_point: str
     type: str
     options: tuple[str, ...]
+    free_files: int | None = None
 
     @property
     def network(self) -> bool:
@@ -104,6 +108,10 @@ echo "$table" | while read -r system size used free percent mount; do
         echo "options=$options"
     done </proc/self/mountinfo
 done 2>/dev/null
+LC_ALL=C df -Pi "$near" 2>/dev/null | while read -r system files used free rest; do
+    case $files in 0 | *[!0-9]*) continue ;; esac
+    echo "free_files=$free"
+done
 exit 0
 """
 
@@ -123,6 +131,7 @@ def _parse(output: Output) -> Disk:
         mount_point=found["mount"],
         type=found.get("type", ""),
         options=tuple(found.get("options", "").split(",")),
+        free_files=int(found["free_files"]) if found.get("free_files", "").isdecimal() else None,
     )
 
 

@@ -10,7 +10,7 @@ from clusterkit.facts import Output, Probe
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The login user, with all its groups, and the machine. `machine_id` is "" where the host has none."""
+    """The login user, with all its groups, and the machine; "" for a `machine_id` or `zone` that it lacks."""
 
     uid: int
     gid: int
@@ -23,6 +23,7 @@ class HostFacts:
     machine_id: str
     boot_id: str
     groups: tuple[int, ...] = ()
+    zone: str = ""
 
 
 # `id` gives a name only where the system knows one.
@@ -43,6 +44,7 @@ for file in /etc/machine-id /var/lib/dbus/machine-id; do
     if { read -r id <"$file"; } 2>/dev/null; then echo "machine_id=$id"; break; fi
 done
 if { read -r id </proc/sys/kernel/random/boot_id; } 2>/dev/null; then echo "boot_id=$id"; fi
+if [ -L /etc/localtime ]; then echo "zone=$(readlink /etc/localtime)"; fi
 while read -r line; do
     case $line in PRETTY_NAME=*) echo "$line" ;; esac
 done 2>/dev/null </etc/os-release
@@ -64,7 +66,14 @@ def _parse(output: Output) -> HostFacts:
         machine_id=found.get("machine_id", ""),
         boot_id=found.get("boot_id", ""),
         groups=_numbers(found.get("groups", "")),
+        zone=_zone(found.get("zone", "")),
     )
+
+
+def _zone(link: str) -> str:
+    """Of `../usr/share/zoneinfo/Etc/UTC`: the zone's name, the same for all names of UTC."""
+    name = link.partition("zoneinfo/")[2]
+    return "UTC" if name.rpartition("/")[2] in ("UTC", "UCT", "Universal", "Zulu") else name
 
 
 def _numbers(groups: str) -> tuple[int, ...]:

@@ -8,6 +8,9 @@ from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, St
 GIB = 1024**3
 WARN_GIB = 1.0
 FAIL_GIB = 200 * 1000**2 / GIB
+# A run writes some hundred files, besides its code.
+WARN_FILES = 10_000
+FAIL_FILES = 1000
 
 
 class RunDirectory(Step):
@@ -46,20 +49,28 @@ class DiskSpace(Step):
     probes = (DISK,)
 
     def desired(self, host: str, fleet: Fleet) -> State:
-        """1 GiB."""
-        return {"free_gib": AtLeast(WARN_GIB)}
+        """1 GiB, and room for files of which each takes an inode."""
+        counted = fleet.facts[host][DISK].free_files is not None
+        return {"free_gib": AtLeast(WARN_GIB), **({"free_files": AtLeast(WARN_FILES)} if counted else {})}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What is free for us."""
-        return {"free_gib": round(fleet.facts[host][DISK].free / GIB, 2)}
+        disk = fleet.facts[host][DISK]
+        files = {} if disk.free_files is None else {"free_files": disk.free_files}
+        return {"free_gib": round(disk.free / GIB, 2), **files}
 
     def severity(self, change: Change) -> Severity:
         """Under 200 MB nothing sensible fits."""
-        return "failed" if change.facts[DISK].free < FAIL_GIB * GIB else "warning"
+        disk = change.facts[DISK]
+        no_files = disk.free_files is not None and disk.free_files < FAIL_FILES
+        return "failed" if no_files or disk.free < FAIL_GIB * GIB else "warning"
 
     def explain(self, change: Change) -> str:
         disk = change.facts[DISK]
-        return f"only {change.actual['free_gib']} GiB are free on {disk.mount_point}, where remote_dir lies"
+        what = f"{change.actual['free_gib']} GiB are"
+        if "free_gib" not in change.keys:
+            what = f"{disk.free_files} inodes (files) are"
+        return f"only {what} free on {disk.mount_point}, where remote_dir lies"
 
     def hint(self, change: Change) -> str:
         return "make room (`clusterkit runs prune` removes old runs), or write another remote_dir"

@@ -6,7 +6,7 @@ import shlex
 
 from clusterkit.probes import HOST
 from clusterkit.probes.logind import DROP_IN, LOGIND
-from clusterkit.steps.engine import Change, Fleet, State, Step
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State, Step
 
 _FOLDER = DROP_IN.rpartition("/")[0]
 _RELOAD = "systemctl kill -s HUP systemd-logind.service"
@@ -19,6 +19,7 @@ class OutlivesLogin(Step):
     """
 
     name = "detached runs"
+    tags = frozenset({LAUNCH})
     probes = (LOGIND, HOST)
 
     def skip(self, host: str, fleet: Fleet) -> str:

@@ -38,10 +38,11 @@ def python(version: str = "2.6.2", cuda: str = "11.8", nccl: str = "2.18.5", mic
     return Output(0, f"/usr/bin/python3\n{answer!r}\n")
 
 
-def host(number: int, kernel: str = "6.1.0-26-amd64") -> Output:
+def host(number: int, kernel: str = "6.1.0-26-amd64", zone: str = "Etc/UTC") -> Output:
     lines = [
         *("uid=1000", "gid=1000", "user=train", "home=/home/train", f"hostname=gpu{number:03d}"),
         *(f"kernel={kernel}", "architecture=x86_64", f"machine_id={number:032x}"),
+        f"zone=/usr/share/zoneinfo/{zone}",
     ]
     return Output(0, "\n".join(lines))
 
@@ -53,12 +54,17 @@ def network(mtu: int = 9000) -> Output:
     )
 
 
+def storage(options: str) -> Output:
+    shown = f"612 28 0:52 / /data rw shared:350 - nfs4 nas:/data {options},rsize=1048576,clientaddr=10.0.0.2"
+    return Output(0, f"0 path /data\n0 look at /data\n0 look table {shown}\n0 look done\n")
+
+
 def name(number: int) -> str:
     return f"gpu{number:03d}"
 
 
 def usual(number: int) -> dict[str, Any]:
-    return {"host": host(number), "gpus": gpus(number), "python": python(), "network": network()}
+    return {"host": host(number), "gpus": gpus(number), "python": python(), "network": network(), "storage": storage("vers=4.2,hard")}
 
 
 def fleet(count: int, odd: Mapping[int, Mapping[str, Output]] | None = None, **settings: Any) -> Fleet:
@@ -89,6 +95,8 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "NCCL": ("python", lambda n: python(nccl="2.19.3"), "2.19.3"),
     "Python": ("python", lambda n: python(micro=9), "3.11.9"),
     "kernel": ("host", lambda n: host(n, kernel="5.15.0"), "5.15.0"),
+    "time zone": ("host", lambda n: host(n, zone="Asia/Shanghai"), "Asia/Shanghai"),
+    "mounts": ("storage", lambda n: storage("rw,noac,vers=3,soft"), "/data nfs4 noac,rw,soft,vers=3"),
     "MTU": ("network", lambda n: network(1500), "1500"),
 }
 

@@ -20,6 +20,12 @@ _SAME_NAME = {"nfsvers": "vers"}
 _VALUES = ("vers", "proto", "sec")
 
 
+def comparable(actual: Sequence[str]) -> list[str]:
+    """The options of a mount that should be the same on all hosts, in one order."""
+    families = {name for family in (*_FAMILIES, *_SHOWN_FAMILIES) for name in family}
+    return sorted({each for each in actual if each in families or each.partition("=")[0] in _VALUES})
+
+
 def differing(declared: str, actual: Sequence[str]) -> list[tuple[str, str]]:
     """(wanted, what holds instead) for each declared option that does not hold.
 

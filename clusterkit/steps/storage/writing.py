@@ -7,7 +7,7 @@ from clusterkit.probes import HOST
 from clusterkit.probes.host import HostFacts
 from clusterkit.probes.storage import STORAGE, MountFacts
 from clusterkit.probes.storage.access import STORAGE_ACCESS, container_identity
-from clusterkit.steps.engine import Change, Fleet, State
+from clusterkit.steps.engine import LAUNCH, Change, Fleet, State
 from clusterkit.steps.storage.base import StorageStep
 from clusterkit.steps.storage.declared import present
 from clusterkit.steps.storage.identity import kind_of
@@ -17,6 +17,7 @@ class StorageWritable(StorageStep):
     """The login user, and the container's user where that is another one, as the server sees them."""
 
     name = "storage writable"
+    tags = frozenset({LAUNCH})
     probes = (STORAGE, STORAGE_ACCESS, HOST)
 
     def skip(self, host: str, fleet: Fleet) -> str:
