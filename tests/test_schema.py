@@ -48,7 +48,7 @@ def test_a_status_with_a_root() -> None:
     status = document(RECORD, {"gpu1": Observed({**state, "node_rank": 0, "decision": decision})})
     assert status["root"]["lines"] == ["a", "b"]
     validate("status", status)
-    more: dict[str, Any] = {"logs": "/x", "incomplete": [], "diagnosis": None}
+    more: dict[str, object] = {"logs": "/x", "incomplete": [], "diagnosis": None}
     validate("launch", json.loads(Event("ended", "r", {**status, **more}).as_json()))
 
 

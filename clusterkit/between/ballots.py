@@ -167,9 +167,7 @@ BALLOTS: tuple[Ballot, ...] = (
     Ballot("kernel", _kernel, "ok"),
     Ballot("operating system", _os, "ok"),
     Ballot("time zone", _zone, hint="timedatectl set-timezone Etc/UTC: logs then tell one time"),
-    Ballot(
-        "mounts", _mounts, hint="declare the options (`nfs_options`, or `options` of `mounts`)"
-    ),
+    Ballot("mounts", _mounts, hint="declare the options (`nfs_options`, or `options` of `mounts`)"),
     Ballot("locked memory", _locked_memory, hint="set memlock alike in /etc/security/limits.conf"),
     Ballot("open files", _open_files, hint="set nofile alike in /etc/security/limits.conf"),
 )

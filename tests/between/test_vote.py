@@ -64,7 +64,13 @@ def name(number: int) -> str:
 
 
 def usual(number: int) -> dict[str, Any]:
-    return {"host": host(number), "gpus": gpus(number), "python": python(), "network": network(), "storage": storage("vers=4.2,hard")}
+    return {
+        "host": host(number),
+        "gpus": gpus(number),
+        "python": python(),
+        "network": network(),
+        "storage": storage("vers=4.2,hard"),
+    }
 
 
 def fleet(count: int, odd: Mapping[int, Mapping[str, Output]] | None = None, **settings: Any) -> Fleet:

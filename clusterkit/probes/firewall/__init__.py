@@ -78,7 +78,10 @@ class IptablesFile:
 
 @dataclass(frozen=True)
 class FirewallFacts:
-    """All tables of the kernel, and what of ours the firewalls' own files hold."""
+    """All tables of the kernel, and what of ours the firewalls' own files hold.
+
+    `idle_services` are those that would load such a file at boot, and are not enabled (systemd).
+    """
 
     tables: tuple[Table, ...] = ()
     ufw: tuple[UfwRule, ...] = ()
@@ -88,6 +91,7 @@ class FirewallFacts:
     nft_files: tuple[NftFile, ...] = ()
     iptables_files: tuple[IptablesFile, ...] = ()
     docker: bool = False
+    idle_services: tuple[str, ...] = ()
 
     def bases(self, hooks: frozenset[str]) -> Iterator[tuple[Table, Chain]]:
         """Every base chain at these hooks, with its table."""
@@ -116,6 +120,7 @@ def _parse(output: Output) -> FirewallFacts:
         iptables_files=tuple(
             _iptables_file(head[1], text) for head, text in parts if head[0] == "iptables-file"
         ),
+        idle_services=tuple(head[1] for head, _ in parts if head[0] == "idle"),
         docker=any(name.startswith("DOCKER") for table in tables for name in table.chains),
     )
 

@@ -12,10 +12,15 @@ from clusterkit.probes.firewall.rules import MARK
 NFT_FILES = ("/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft")
 OWN_NFT_FILE = f"/etc/{MARK}.nft"
 
-# What iptables' services load, and the file by which the service is known: Debian, Red Hat.
+NFT_SERVICE = "nftables.service"
+
+# What iptables' services load, the file by which the service is known, and its name: Debian, Red Hat.
 IPTABLES_FILES = (
-    ("/etc/iptables/rules.v4", "/usr/share/netfilter-persistent/plugins.d/15-ip4tables"),
-    ("/etc/sysconfig/iptables", "/usr/libexec/iptables/iptables.init"),
+    (
+        *("/etc/iptables/rules.v4", "/usr/share/netfilter-persistent/plugins.d/15-ip4tables"),
+        "netfilter-persistent.service",
+    ),
+    ("/etc/sysconfig/iptables", "/usr/libexec/iptables/iptables.init", "iptables.service"),
 )
 
 UFW_RULES = "/etc/ufw/user.rules"
@@ -28,6 +33,15 @@ SHELL = rf"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin"
 part() {{ printf '\n=====%s\n' "$*"; }}
 there() {{ command -v "$1" >/dev/null 2>&1; }}
+
+# What systemd starts at boot is a link; without systemd nobody here can tell.
+idle() {{
+    [ -d /run/systemd/system ] || return 0
+    for link in /etc/systemd/system/*.wants/"$1" /usr/lib/systemd/system/*.wants/"$1"; do
+        if [ -L "$link" ] || [ -e "$link" ]; then return 0; fi
+    done
+    part idle "$1"
+}}
 
 iptables_save() {{
     rules=$("$3" 2>/dev/null | sed '/^\*nat$/,/^COMMIT$/d') || return 0
@@ -110,9 +124,11 @@ for file in {" ".join(NFT_FILES)}; do
     fi
 done
 
+for file in {" ".join(NFT_FILES)}; do if [ -f $file ]; then idle {NFT_SERVICE}; break; fi; done
+
 saved() {{
-    if [ -e "$2" ] && [ -f "$1" ]; then part iptables-file "$1"; grep -E '^\*|{MARK}' "$1"; fi
+    if [ -e "$2" ] && [ -f "$1" ]; then part iptables-file "$1"; grep -E '^\*|{MARK}' "$1"; idle "$3"; fi
 }}
-{chr(10).join(f"saved {file} {service}" for file, service in IPTABLES_FILES)}
+{chr(10).join(f"saved {file} {known_by} {service}" for file, known_by, service in IPTABLES_FILES)}
 exit 0
 """

@@ -169,9 +169,15 @@ class FirewallAtBoot(Step):
 
     def explain(self, change: Change) -> str:
         names = ", ".join(draw(change.host, change.fleet).live_only)
+        idle = change.facts[FIREWALL].idle_services
+        if idle:
+            return f"the ports are open until the next boot only: {' and '.join(idle)} is not enabled"
         return f"the ports are open until the next boot only: {names} loads no file that could keep them"
 
     def hint(self, change: Change) -> str:
+        idle = change.facts[FIREWALL].idle_services
+        if idle:
+            return f"as root on {change.host}: systemctl enable {' '.join(idle)}"
         if any("iptables" in name for name in draw(change.host, change.fleet).live_only):
             return (
                 "run `clusterkit preflight` after each boot, or let a service load the rules: "

@@ -13,9 +13,13 @@ from ipaddress import IPv4Address, summarize_address_range
 from clusterkit.inventory.model import PortRange
 from clusterkit.probes.firewall import FirewallFacts, IptablesFile, Opening, iptables
 from clusterkit.probes.firewall.rules import MARK, Chain, Table
+from clusterkit.probes.firewall.shell import IPTABLES_FILES
 from clusterkit.steps.firewall.files import replace_block
 from clusterkit.steps.firewall.programs import by_ports
 from clusterkit.steps.firewall.traverse import Dropped
+
+# What loads each file at boot.
+SERVICES = {file: service for file, _, service in IPTABLES_FILES}
 
 _COMMENT = f"-m comment --comment {MARK}"
 _JUMP = f"-p tcp {_COMMENT} -j {MARK}"
@@ -40,7 +44,9 @@ class Iptables:
 
     @property
     def kept_in(self) -> str | None:
-        return self._file.path if self._file else None
+        if self._file is None or SERVICES[self._file.path] in self.facts.idle_services:
+            return None
+        return self._file.path
 
     def marked(self) -> frozenset[Opening]:
         chain = self.table.chains.get(MARK)

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, summarize_address_range
 from clusterkit.inventory.model import PortRange
 from clusterkit.probes.firewall import FirewallFacts, NftFile, Opening
 from clusterkit.probes.firewall.rules import MARK, Chain, Rule, Table
-from clusterkit.probes.firewall.shell import OWN_NFT_FILE
+from clusterkit.probes.firewall.shell import NFT_SERVICE, OWN_NFT_FILE
 from clusterkit.steps.firewall.files import append_line, remove_line, write
 from clusterkit.steps.firewall.programs import by_ports, ordered
 from clusterkit.steps.firewall.traverse import Dropped
@@ -54,7 +54,7 @@ class Nftables:
 
     @property
     def kept_in(self) -> str | None:
-        return OWN_NFT_FILE if self._file else None
+        return OWN_NFT_FILE if self._file and NFT_SERVICE not in self.facts.idle_services else None
 
     def marked(self) -> frozenset[Opening]:
         return frozenset(
