@@ -28,7 +28,9 @@ from clusterkit.tables import Tables
 
 # Of the rank that failed first so much is read from the end of its log, of the others less.
 ROOT_BYTES = 1 << 20
-OTHER_BYTES = 1 << 16
+OTHER_BYTES = 1 << 14
+# A launch that has just failed looks at less, since somebody waits for its end.
+SHORT_BYTES = 1 << 18
 # The same in lines, where a host is asked for it.
 ROOT_LINES = 2000
 OTHER_LINES = 200
@@ -86,7 +88,11 @@ def in_short(
     record: RunRecord, store: RunStore, rules: Sequence[Rule], tables: Tables
 ) -> dict[str, Any] | None:
     """The cause that is plain from what is here alone, with `meaning` and `cure`; None if none is."""
-    document = diagnosis(record, from_here(record, store), rules, tables)
+    root = first_failed(record.status)
+    paths = {} if root is None else {root: store.log(record.run_id, root, record.attempt)}
+    launchers = {} if root is not None else _launchers_here(record, store)
+    remains = Remains(record.status, ends(paths, SHORT_BYTES), launchers)
+    document = diagnosis(record, remains, rules, tables)
     first = next(iter(document["known"]), None)
     return None if first is None or first["symptom"] else first
 

@@ -20,6 +20,8 @@ SCHEMA = 1
 _LAST_LINES = 10
 # A traceback through many layers of a framework is cut in its middle.
 _LONGEST_TRACEBACK = 40
+# So many other ranks' logs are searched for known failures.
+_MOST_OTHERS = 64
 # Linux' own default.
 _EPHEMERAL = range(32768, 61000)
 _WORKER_DIED = "exit unexpectedly"
@@ -149,9 +151,9 @@ def _sources(
     yield Source("reason", host, [str(status.get("reason") or "")])
     if root is not None:
         yield Source("end", host, [_how_ended(entry_of(status, root))], root)
-    for process in dict.fromkeys([*([root] if root is not None else []), *failed_processes(status)]):
-        place = record.node_of(process).host
-        yield Source("rank", place, logs.get(process, []), process, 0 if process == root else 3)
+        yield Source("rank", host, logs.get(root, []), root)
+    for process in _earliest(status, root):
+        yield Source("rank", record.node_of(process).host, logs.get(process, []), process, 3)
     if root is None:
         said = status.get("said") or {}
         yield Source("launcher", str(said.get("host") or host), said.get("lines", []), nearness=1)
@@ -159,6 +161,13 @@ def _sources(
             yield Source("launcher", place, text.lines(log), nearness=1 if place == host else 2)
     for place, kernel in remains.kernel.items():
         yield Source("kernel", place, [line.text for line in kernel], nearness=0 if place == host else 2)
+
+
+def _earliest(status: Mapping[str, Any], root: int | None) -> list[int]:
+    """The others that failed, those that ended first; of a thousand the rest says nothing new."""
+    others = [process for process in failed_processes(status) if process != root]
+    by_time = sorted(others, key=lambda process: str(entry_of(status, process).get("ended_at") or "~"))
+    return by_time[:_MOST_OTHERS]
 
 
 def _culprit(record: RunRecord, status: Mapping[str, Any]) -> str:
@@ -217,8 +226,10 @@ def _is_ours(
 
 def _xid_status(match: Match, tables: Tables) -> str:
     code = match.values.get("xid", "")
-    if not code.isdecimal() or match.values.get("kind") == "SXid":
+    if not code.isdecimal():
         return ""
+    if match.values.get("kind") == "SXid":
+        return "failed" if f"{code}, Fatal" in match.line else "warning"
     return tables.xid(int(code)).status
 
 

@@ -23,7 +23,7 @@ PATH=$PATH:/usr/sbin:/sbin
 dmesg >/dev/null 2>&1 || journalctl -k -b -n 1 -q --no-pager 2>/dev/null | grep -q . || exit {NEEDS_ROOT}
 read -r up rest </proc/uptime || exit 1
 echo "now $(date +%s) $up"
-last() {{ tail -n 500 | cut -c 1-500 | grep .; }}
+last() {{ tail -n 2000 | cut -c 1-400 | grep .; }}
 journalctl -k -b -q --no-pager -o short-unix --since @SINCE --until @UNTIL 2>/dev/null | last ||
     dmesg 2>/dev/null | awk -v now="$(date +%s)" -v up="$up" '
         match($0, /^(<[0-9]+>)?\[ *[0-9]+\.[0-9]+\]/) {{

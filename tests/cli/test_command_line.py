@@ -124,6 +124,7 @@ def test_an_unreachable_fleet_as_json(folder: Path) -> None:
         (["logs", "--follow", "--output", "x"], 2, "do not go together"),
         (["logs", "--run", "x"], 2, "no run `x`"),
         (["status"], 2, "no run is recorded"),
+        (["diagnose"], 2, "no run is recorded"),
         (["stop"], 2, "no run is recorded"),
         (["nosuch"], 2, "No such command"),
         (["runs"], 0, "no run is recorded"),
@@ -141,7 +142,7 @@ def test_typing_errors(folder: Path, arguments: list[str], code: int, words: str
 def test_version_help_and_completion(folder: Path) -> None:
     assert run(folder, "--version").out.startswith("clusterkit 0.")
     shown = run(folder, "--help").out
-    for command in ("launch", "logs", "status", "runs", "stop", "exec", "inventory", "preflight", "sandbox"):
+    for command in ("launch", "logs", "status", "diagnose", "runs", "stop", "exec", "inventory", "sandbox"):
         assert f"\n  {command} " in shown
     assert "..." not in shown.split("Commands:")[1], "a summary is cut off"
     assert "130 interrupted" in " ".join(shown.split())
@@ -185,7 +186,7 @@ def test_device_lists() -> None:
     ("command", "lacks"),
     [
         *((name, ()) for name in ("preflight", "reset", "launch", "exec")),
-        *((name, ("--limit",)) for name in ("status", "stop")),
+        *((name, ("--limit",)) for name in ("status", "stop", "diagnose")),
         # One stream a host: nothing is done to many at once.
         ("logs", ("--limit", "--forks")),
     ],

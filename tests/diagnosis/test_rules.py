@@ -33,8 +33,7 @@ def test_a_sample_is_found_by_its_rule_and_by_no_other(rule: Rule, sample: str) 
 
 
 @pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.name)
-def test_each_pattern_is_needed_for_a_line_of_its_own(rule: Rule) -> None:
-    """Two equal patterns are a slip; so is one that stands behind a `|` of another."""
+def test_a_rule_reads_as_the_others_do(rule: Rule) -> None:
     assert len({pattern.pattern for pattern in rule.patterns}) == len(rule.patterns)
     assert rule.cure[0] == "{" or rule.cure[0].islower() or rule.cure[0] == "`"
     assert rule.meaning.endswith(".")

@@ -176,6 +176,15 @@ def test_a_gpu_error_in_the_same_minute(code: int, expected: list[tuple[str, boo
         assert document["known"][0]["cure"].startswith("reboot the host")
 
 
+@pytest.mark.parametrize(("grade", "symptom"), [("Fatal", False), ("Non-fatal", True)])
+def test_an_error_of_a_switch_between_gpus(grade: str, symptom: bool) -> None:
+    line = f"nvidia-nvswitch3: SXid (PCI:0000:c7:00.0): 20034, {grade}, Link 30 LTSSM Fault Up"
+    document = diagnose(rank_failed(3), logs={3: "x\n"}, kernel={"gpu02": (KernelLine(AT, line),)})
+    (found,) = document["known"]
+    assert (found["rule"], found["symptom"]) == ("xid", symptom)
+    assert "SXid 20034" in found["meaning"]
+
+
 def test_who_else_is_on_the_gpu() -> None:
     logs = {3: "OSError: (External) CUDA error(2), out of memory. \n"}
     gpus = {
