@@ -75,6 +75,16 @@ def whole_number(least: int, most: int | None = None) -> Kind:
     return kind
 
 
+def amount(raw: Any) -> float:
+    """A number that is not negative."""
+    expected = "a number from 0 up, such as 0.5"
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise Misfit(expected)
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", str(raw).strip()):
+        raise Misfit(expected)
+    return float(raw)
+
+
 def truth(raw: Any) -> bool:
     """True or false in any of the spellings that Ansible knows."""
     word = str(raw).strip().lower()

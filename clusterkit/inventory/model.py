@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from clusterkit.inventory.thresholds import DEFAULTS
+
 
 @dataclass(frozen=True)
 class Source:
@@ -141,3 +143,8 @@ class Settings:
     mounts: tuple[Mount, ...] = ()
     data_path: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def threshold(self, name: str) -> float:
+        """Where a check of this host begins to complain: as the inventory says, else the default."""
+        return self.thresholds.get(name, DEFAULTS[name])

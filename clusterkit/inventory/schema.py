@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from clusterkit.errors import InventoryError
-from clusterkit.inventory import expressions, kinds, nearness
+from clusterkit.inventory import expressions, kinds, nearness, thresholds
 from clusterkit.inventory.expressions import Opaque
 from clusterkit.inventory.kinds import Misfit, SecretMisfit
 from clusterkit.inventory.model import Host, Inventory, Mount, Settings, Value
@@ -38,13 +38,14 @@ class _Reader:
         self._split_user(given)
         if "image" in given:
             given.setdefault("container_runtime", "docker")
-        environment = self._environment()
+        environment, limits = self._environment(), self._thresholds()
         self._look_for_slips()
         return Settings(
             alias=self.host.name,
             address=given.pop("address", self.host.name),
             mounts=mounts,
             env=environment,
+            thresholds=limits,
             **given,
         )
 
@@ -151,11 +152,34 @@ class _Reader:
             self.warnings.append(f"{value.source}: {message}; not used")
             return None
 
+    def _thresholds(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name in sorted(self.host.variables, key=lambda name: name.startswith(PREFIX)):
+            match = thresholds.PATTERN.fullmatch(name)
+            if match is None or self._is_overridden(name):
+                continue
+            value = self.host.variables[name]
+            if match["name"] not in thresholds.DEFAULTS:
+                self._no_such_threshold(name, match["name"], value)
+                continue
+            try:
+                found[match["name"]] = kinds.amount(expressions.rendered(self.inventory, self.host, name))
+            except Misfit as misfit:
+                message = f"{name} is {_brief(value.raw)}, but it has to be {misfit}"
+                raise InventoryError(value.source.path, value.source.line, message) from None
+        return dict(sorted(found.items()))
+
+    def _no_such_threshold(self, name: str, bare: str, value: Value) -> None:
+        near = nearness.near(bare, sorted(thresholds.DEFAULTS))
+        prefix = name.removesuffix(bare)
+        hint = f"did you mean {prefix}{near[0]}?" if near else "docs/inventory.md lists them"
+        self.warnings.append(f"{value.source}: there is no threshold {name}; {hint}")
+
     # Names that are nearly ours
 
     def _look_for_slips(self) -> None:
         for name, value in self.host.variables.items():
-            if ENVIRONMENT.fullmatch(name):
+            if ENVIRONMENT.fullmatch(name) or thresholds.PATTERN.fullmatch(name):
                 continue
             if name.startswith(PREFIX):
                 self._check_prefixed(name, value)

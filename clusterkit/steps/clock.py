@@ -5,9 +5,6 @@ from __future__ import annotations
 from clusterkit.facts import Clock
 from clusterkit.steps.engine import LAUNCH, AtMost, Change, Fleet, Severity, State, Step
 
-WARN_S = 0.5
-FAIL_S = 5.0
-
 
 class ClockOffset(Step):
     """Clocks agree: logs are merged by time, and the first failure is found by it.
@@ -24,7 +21,7 @@ class ClockOffset(Step):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """Half a second."""
-        return {"offset_s": AtMost(WARN_S)}
+        return {"offset_s": AtMost(fleet.members[host].threshold("clock_warn_s"))}
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """How far they are apart at least."""
@@ -34,7 +31,8 @@ class ClockOffset(Step):
     def severity(self, change: Change) -> Severity:
         """Times are corrected by the measured offset, up to a point."""
         offset = change.actual["offset_s"]
-        return "failed" if isinstance(offset, float) and offset > FAIL_S else "warning"
+        most = change.settings.threshold("clock_fail_s")
+        return "failed" if isinstance(offset, float) and offset > most else "warning"
 
     def explain(self, change: Change) -> str:
         clock = change.facts.clock

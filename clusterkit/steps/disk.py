@@ -6,11 +6,6 @@ from clusterkit.probes import DISK
 from clusterkit.steps.engine import LAUNCH, AtLeast, Change, Fleet, Severity, State, Step
 
 GIB = 1024**3
-WARN_GIB = 1.0
-FAIL_GIB = 200 * 1000**2 / GIB
-# A run writes some hundred files, besides its code.
-WARN_FILES = 10_000
-FAIL_FILES = 1000
 
 
 class RunDirectory(Step):
@@ -50,8 +45,11 @@ class DiskSpace(Step):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """1 GiB, and room for files of which each takes an inode."""
-        counted = fleet.facts[host][DISK].free_files is not None
-        return {"free_gib": AtLeast(WARN_GIB), **({"free_files": AtLeast(WARN_FILES)} if counted else {})}
+        settings = fleet.members[host]
+        wanted = {"free_gib": AtLeast(settings.threshold("disk_warn_gib"))}
+        if fleet.facts[host][DISK].free_files is not None:
+            wanted["free_files"] = AtLeast(settings.threshold("disk_warn_files"))
+        return wanted
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What is free for us."""
@@ -61,9 +59,9 @@ class DiskSpace(Step):
 
     def severity(self, change: Change) -> Severity:
         """Under 200 MB nothing sensible fits."""
-        disk = change.facts[DISK]
-        no_files = disk.free_files is not None and disk.free_files < FAIL_FILES
-        return "failed" if no_files or disk.free < FAIL_GIB * GIB else "warning"
+        disk, limit = change.facts[DISK], change.settings.threshold
+        no_files = disk.free_files is not None and disk.free_files < limit("disk_fail_files")
+        return "failed" if no_files or disk.free < limit("disk_fail_gib") * GIB else "warning"
 
     def explain(self, change: Change) -> str:
         disk = change.facts[DISK]

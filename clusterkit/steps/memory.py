@@ -6,9 +6,6 @@ from clusterkit.probes import KERNEL
 from clusterkit.steps.engine import AtLeast, Change, Fleet, Severity, State, Step
 
 GIB = 1024**3
-# A rank that has imported Paddle holds 0.3 GiB before it has read any data.
-WARN_GIB = 1.0
-FAIL_GIB = 0.3
 
 
 class Memory(Step):
@@ -25,7 +22,9 @@ class Memory(Step):
 
     def desired(self, host: str, fleet: Fleet) -> State:
         """1 GiB for each rank of the host."""
-        return {"available_gib": AtLeast(WARN_GIB * _ranks(host, fleet))}
+        return {
+            "available_gib": AtLeast(fleet.members[host].threshold("memory_warn_gib") * _ranks(host, fleet))
+        }
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What programs could still get, caches given back."""
@@ -33,7 +32,7 @@ class Memory(Step):
 
     def severity(self, change: Change) -> Severity:
         """Under what importing Paddle takes, nothing starts."""
-        least = FAIL_GIB * _ranks(change.host, change.fleet) * GIB
+        least = change.settings.threshold("memory_fail_gib") * _ranks(change.host, change.fleet) * GIB
         return "failed" if (change.facts[KERNEL].memory_available or 0) < least else "warning"
 
     def explain(self, change: Change) -> str:

@@ -23,7 +23,7 @@ class SharedMemory(Step):
         """1 GiB a rank, but no more than half of the memory, which is the kernel's own default."""
         node = fleet.node(host)
         memory = fleet.facts[host][KERNEL].memory
-        wanted = float(len(node.ranks) if node else 1)
+        wanted = fleet.members[host].threshold("shm_gib") * (len(node.ranks) if node else 1)
         return {"size_gib": AtLeast(round(min(wanted, memory / GIB / 2) if memory else wanted, 1))}
 
     def actual(self, host: str, fleet: Fleet) -> State:

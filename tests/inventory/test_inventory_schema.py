@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from clusterkit.errors import InventoryError
 from clusterkit.inventory import load, settings
 from clusterkit.inventory.model import Mount, PortRange, Secret, Settings
+from clusterkit.inventory.thresholds import THRESHOLDS
 from clusterkit.inventory.variables import VARIABLES
 
 
@@ -42,7 +44,7 @@ def test_a_bare_host_has_the_defaults() -> None:
 def test_every_variable_sets_a_field_or_is_part_of_mounts() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert {variable.setting for variable in VARIABLES} - fields == {"nfs_source", "nfs_path", "nfs_options"}
-    assert fields - {variable.setting for variable in VARIABLES} == {"alias", "env"}
+    assert fields - {variable.setting for variable in VARIABLES} == {"alias", "env", "thresholds"}
 
 
 # line of [g:vars], field, value
@@ -404,6 +406,41 @@ def test_env_variables_are_text_and_the_prefixed_one_wins() -> None:
         "N": "",
         "T": "true",
     }
+
+
+def test_thresholds_are_numbers_and_the_prefixed_one_wins() -> None:
+    found, warnings = read(
+        line="threshold_clock_warn_s=2 clusterkit_threshold_clock_warn_s=0.25",
+        group="threshold_disk_warn_gib=100",
+        yaml="threshold_gpu_held_mib: 0\n",
+    )
+    assert warnings == []
+    assert found.thresholds == {"clock_warn_s": 0.25, "disk_warn_gib": 100.0, "gpu_held_mib": 0.0}
+    assert found.threshold("disk_warn_gib") == 100.0
+    assert found.threshold("clock_fail_s") == 5.0
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "1e3", "[1]", "true"])
+def test_a_threshold_that_is_no_number_is_refused(value: str) -> None:
+    """Never ignored: whoever writes one means something by it."""
+    with pytest.raises(InventoryError, match=r"threshold_clock_warn_s is .* has to be a number from 0 up"):
+        read(yaml=f"threshold_clock_warn_s: {value}\n")
+
+
+def test_a_threshold_that_there_is_not_is_named() -> None:
+    _, warnings = read(line="threshold_clock_warn=2")
+    (warning,) = warnings
+    assert warning.endswith(
+        "there is no threshold threshold_clock_warn; did you mean threshold_clock_warn_s?"
+    )
+
+
+def test_every_threshold_is_in_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inventory.md").read_text()
+    rows = re.findall(r"^\| `threshold_(\w+)` \| ([\d.,]+) \| (.*) \|$", page, re.MULTILINE)
+    assert [(name, float(value.replace(",", "")), why) for name, value, why in rows] == [
+        (each.name, each.default, each.why) for each in THRESHOLDS
+    ]
 
 
 def test_an_env_variable_that_is_no_text_is_left_out() -> None:

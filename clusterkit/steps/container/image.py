@@ -17,8 +17,6 @@ from clusterkit.steps.engine import LAUNCH, PLAN, AtLeast, Change, Fleet, Severi
 GIB = 1024**3
 # Packed layers and unpacked files lie side by side while an image is pulled.
 ROOM = 2
-# A GPU image of Paddle takes about as much, unpacked; used where no host has the image yet.
-USUAL_GIB = 20.0
 
 
 class ImageSpace(Step):
@@ -39,7 +37,11 @@ class ImageSpace(Step):
     def desired(self, host: str, fleet: Fleet) -> State:
         """Twice what it takes on a host that has it."""
         size = standing(host, fleet).size
-        return {"free_gib": AtLeast(round(ROOM * size / GIB, 2) if size else USUAL_GIB)}
+        return {
+            "free_gib": AtLeast(
+                round(ROOM * size / GIB, 2) if size else fleet.members[host].threshold("image_gib")
+            )
+        }
 
     def actual(self, host: str, fleet: Fleet) -> State:
         """What is free."""
@@ -53,7 +55,8 @@ class ImageSpace(Step):
         runtime, free = runtime_on(change.facts), change.actual["free_gib"]
         root = runtime.root if runtime else ""
         size = standing(change.host, change.fleet).size
-        needs = f"the image takes {size / GIB:.3g} GiB" if size else f"an image takes up to {USUAL_GIB:g} GiB"
+        usual = change.settings.threshold("image_gib")
+        needs = f"the image takes {size / GIB:.3g} GiB" if size else f"an image takes up to {usual:g} GiB"
         return f"only {free} GiB are free on {root}, and {needs} and as much again while it is pulled"
 
     def hint(self, change: Change) -> str:

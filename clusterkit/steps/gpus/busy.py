@@ -8,8 +8,6 @@ from clusterkit.probes.gpu_report import GPU_REPORT
 from clusterkit.steps.engine import LAUNCH, Change, Fleet, Severity, State, Status, Step
 from clusterkit.steps.gpus.scope import indexes, named, silent, tuple_of, which
 
-# A driver keeps some for itself; a program that has loaded CUDA holds hundreds of MiB.
-HELD_MIB = 1024
 # Serves the processes of others, and holds no memory to speak of.
 SERVERS = ("nvidia-cuda-mps-server",)
 
@@ -82,12 +80,12 @@ class HeldMemory(Step):
         return {"gpus": ()}
 
     def actual(self, host: str, fleet: Fleet) -> State:
-        """GPUs with 1 GiB or more in use, and no process on them."""
-        facts = fleet.facts[host]
+        """GPUs with 1 GiB or more in use, and no process on them: a driver keeps some for itself."""
+        facts, most = fleet.facts[host], fleet.members[host].threshold("gpu_held_mib")
         busy = {process.uuid for process in facts[GPU_PROCESSES]}
         return {
             "gpus": which(
-                facts, lambda gpu: (gpu.memory_used or 0) >= HELD_MIB and gpu.uuid not in busy and not gpu.mig
+                facts, lambda gpu: (gpu.memory_used or 0) >= most and gpu.uuid not in busy and not gpu.mig
             )
         }
 

@@ -63,14 +63,12 @@ class StorageSpace(StorageStep):
 
     name = "storage space"
 
-    FREE_PERCENT = 5
-
     def skip(self, host: str, fleet: Fleet) -> str:
         return super().skip(host, fleet) or ("" if present(host, fleet) else "nothing is mounted")
 
     def desired(self, host: str, fleet: Fleet) -> State:
         return {
-            key: AtLeast(self.FREE_PERCENT)
+            key: AtLeast(fleet.members[host].threshold("storage_free_percent"))
             for mount, _ in present(host, fleet)
             for key in (f"{mount.path} free %", f"{mount.path} free files %")
         }
