@@ -166,8 +166,9 @@ def broken_gpus(
     found = {}
     for host, facts in fan_out(hosts, one, forks=len(hosts)).good.items():
         for error in facts.get(GPU_ERRORS) or ():
-            fatal = error.fatal if error.switch else tables.xid(error.code).status == "failed"
-            if fatal:
+            of_switch = tables.sxid(error.code, fatal=error.fatal)
+            meaning = of_switch if error.switch else tables.xid(error.code)
+            if meaning.status == "failed":
                 kind = "SXid" if error.switch else "Xid"
                 found[host] = f"{kind} {error.code} at PCI {error.bus}: {error.text[:120]}"
     return found

@@ -6,8 +6,8 @@ same format, whose entries replace ours one by one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -55,12 +55,18 @@ class Tables:
 
     drivers: Drivers
     xids: Mapping[int, Xid]
+    # By number, or by the driver's own word for it: `fatal`, `corrected`.
+    switches: Mapping[int | str, Xid]
 
     def xid(self, code: int) -> Xid:
         """What the error number means; a number that is in no table is worth a look."""
         return self.xids.get(code) or Xid(
             code, "warning", "not in the table: look it up in NVIDIA's XID catalogue"
         )
+
+    def sxid(self, code: int, *, fatal: bool) -> Xid:
+        """The same for the error of an NVSwitch, which the driver itself calls fatal or not."""
+        return replace(self.switches.get(code) or self.switches["fatal" if fatal else "corrected"], code=code)
 
 
 def load(driver_table: Path | None = None, xid_table: Path | None = None) -> Tables:
@@ -69,15 +75,16 @@ def load(driver_table: Path | None = None, xid_table: Path | None = None) -> Tab
     Raises InputError, naming the file and the entry, for a file that cannot be used.
     """
     drivers = _drivers(DATA / "drivers.toml")
-    xids = _xids(DATA / "xids.toml", {})
+    xids, switches = _xids(DATA / "xids.toml", {}), _switches(DATA / "xids.toml", {})
     if driver_table:
         own = _drivers(driver_table)
         drivers = Drivers(
             {**drivers.minimum, **own.minimum}, {**drivers.own, **own.own}, {**drivers.dropped, **own.dropped}
         )
     if xid_table:
-        xids = {**xids, **_xids(xid_table, _advice(DATA / "xids.toml"))}
-    return Tables(drivers, xids)
+        xids = {**xids, **_xids(xid_table, _advice(DATA / "xids.toml", "classes"))}
+        switches = {**switches, **_switches(xid_table, _advice(DATA / "xids.toml", "switch"))}
+    return Tables(drivers, xids, switches)
 
 
 def _release(cuda: str) -> str:
@@ -107,21 +114,36 @@ def _drivers(path: Path) -> Drivers:
 
 def _xids(path: Path, advice: Mapping[str, str]) -> dict[int, Xid]:
     """Every number of every class; a class without words of its own keeps those of the shipped table."""
-    classes = _table(path, read_toml(path), "classes")
     found: dict[int, Xid] = {}
-    for name, entry in classes.items():
-        if not isinstance(entry, dict) or entry.get("status") not in get_args(XidStatus):
-            raise _wrong(path, f"classes.{name}", 'status is "failed", "warning" or "ok"')
-        codes = entry.get("codes", [])
-        if not isinstance(codes, list) or not all(isinstance(code, int) for code in codes):
-            raise _wrong(path, f"classes.{name}", "codes is a list of numbers: codes = [79, 95]")
-        words = str(entry.get("advice", advice.get(name, "")))
-        found.update({code: Xid(code, entry["status"], words) for code in codes})
+    for _, codes, meaning in _classes(path, "classes", advice):
+        found.update({code: replace(meaning, code=code) for code in codes})
     return found
 
 
-def _advice(path: Path) -> dict[str, str]:
-    return {name: str(entry.get("advice", "")) for name, entry in read_toml(path)["classes"].items()}
+def _switches(path: Path, advice: Mapping[str, str]) -> dict[int | str, Xid]:
+    """The same for NVSwitches; `fatal` and `corrected` are for the numbers that no class has."""
+    found: dict[int | str, Xid] = {}
+    for name, codes, meaning in _classes(path, "switch", advice):
+        if not codes and name not in ("fatal", "corrected"):
+            raise _wrong(path, f"switch.{name}", "a class of your own needs numbers: codes = [12028]")
+        keys: list[int | str] = [*codes] or [name]
+        found.update(dict.fromkeys(keys, meaning))
+    return found
+
+
+def _classes(path: Path, table: str, advice: Mapping[str, str]) -> Iterator[tuple[str, list[int], Xid]]:
+    """Each class: its name, its numbers, and what they mean."""
+    for name, entry in _table(path, read_toml(path), table).items():
+        if not isinstance(entry, dict) or entry.get("status") not in get_args(XidStatus):
+            raise _wrong(path, f"{table}.{name}", 'status is "failed", "warning" or "ok"')
+        codes = entry.get("codes", [])
+        if not isinstance(codes, list) or not all(isinstance(code, int) for code in codes):
+            raise _wrong(path, f"{table}.{name}", "codes is a list of numbers: codes = [79, 95]")
+        yield name, codes, Xid(0, entry["status"], str(entry.get("advice", advice.get(name, ""))))
+
+
+def _advice(path: Path, table: str) -> dict[str, str]:
+    return {name: str(entry.get("advice", "")) for name, entry in read_toml(path)[table].items()}
 
 
 def _table(path: Path, said: Mapping[str, Any], name: str) -> dict[str, Any]:

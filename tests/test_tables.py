@@ -77,6 +77,19 @@ def test_a_site_replaces_single_entries(tmp_path: Path) -> None:
     assert (found.drivers.oldest("12.4"), found.drivers.oldest("11.8")) == ("470.57.02", "450.80.02")
 
 
+def test_an_error_of_a_switch_is_as_grave_as_the_driver_says_or_a_site(tmp_path: Path) -> None:
+    shipped = tables.load()
+    assert shipped.sxid(20034, fatal=True).status == "failed"
+    assert shipped.sxid(20034, fatal=False).status == "warning"
+    assert shipped.sxid(20034, fatal=True).advice.startswith("an NVSwitch failed: reboot the host")
+    own = tmp_path / "xids.toml"
+    own.write_text('[switch.known]\nstatus = "ok"\ncodes = [12028]\n[switch.corrected]\nstatus = "failed"\n')
+    site = tables.load(xid_table=own)
+    assert [site.sxid(code, fatal=False).status for code in (12028, 12029)] == ["ok", "failed"]
+    assert site.sxid(12029, fatal=False).advice == shipped.sxid(12029, fatal=False).advice
+    assert site.xid(79) == shipped.xid(79)
+
+
 def test_a_class_keeps_the_shipped_words(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[classes.reboot]\nstatus = "failed"\ncodes = [62]\n')
     assert "reseat" in tables.load(None, tmp_path / "x.toml").xid(62).advice
@@ -100,6 +113,7 @@ def test_a_launch_judges_the_driver_by_the_site_s_table(tmp_path: Path) -> None:
         ("[classes.a]\nstatus = 'bad'\ncodes = [1]", "classes.a cannot be used"),
         ("[classes.a]\nstatus = 'ok'\ncodes = ['1']", "classes.a cannot be used"),
         ("classes = 3", "classes cannot be used"),
+        ("[switch.mine]\nstatus = 'ok'", "switch.mine cannot be used"),
         ("[classes", "not valid TOML"),
     ],
 )

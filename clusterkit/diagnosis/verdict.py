@@ -14,7 +14,7 @@ from clusterkit.diagnosis.rules import GLOO_PORT, Rule, fill
 from clusterkit.errors import ExitCode
 from clusterkit.runs import processes
 from clusterkit.runs.record import ENDED, RunRecord
-from clusterkit.tables import Tables
+from clusterkit.tables import Tables, Xid
 
 SCHEMA = 1
 _LAST_LINES = 10
@@ -131,7 +131,7 @@ def _known(
         match
         for source in _sources(record, remains, root, logs)
         for match in matching.find(rules, source)
-        if _xid_status(match, tables) != "ok" and not _as_a_matter_of_course(match)
+        if not _is_harmless(match, tables) and not _as_a_matter_of_course(match)
     ]
     weighed = [_weighed(match, remains.status, root, logs, tables) for match in matches]
     return matching.ordered(weighed)
@@ -204,7 +204,8 @@ def _weighed(
     """A kernel line that need not be about this job counts as a symptom only."""
     if match.rule.name in _KILLS and not _is_ours(match, status, root, logs):
         return matching.as_symptom(match)
-    if _xid_status(match, tables) == "warning":
+    xid = _xid(match, tables)
+    if xid is not None and xid.status == "warning":
         return matching.as_symptom(match)
     return match
 
@@ -224,13 +225,19 @@ def _is_ours(
     return False
 
 
-def _xid_status(match: Match, tables: Tables) -> str:
+def _is_harmless(match: Match, tables: Tables) -> bool:
+    xid = _xid(match, tables)
+    return xid is not None and xid.status == "ok"
+
+
+def _xid(match: Match, tables: Tables) -> Xid | None:
+    """What the number in the line means; None if there is none."""
     code = match.values.get("xid", "")
     if not code.isdecimal():
-        return ""
+        return None
     if match.values.get("kind") == "SXid":
-        return "failed" if f"{code}, Fatal" in match.line else "warning"
-    return tables.xid(int(code)).status
+        return tables.sxid(int(code), fatal=f"{code}, Fatal" in match.line)
+    return tables.xid(int(code))
 
 
 def _explained(record: RunRecord, match: Match, tables: Tables) -> dict[str, Any]:
@@ -264,9 +271,9 @@ def _values(record: RunRecord, match: Match, tables: Tables) -> dict[str, str]:
     if port:
         values["port"] = f"port {port}"
     process = match.source.process
-    code = match.values.get("xid", "")
-    if code.isdecimal() and match.values.get("kind") != "SXid":
-        values["xid_advice"] = tables.xid(int(code)).advice
+    xid = _xid(match, tables)
+    if xid is not None:
+        values["xid_advice"] = xid.advice
     given = {
         "host": match.source.host,
         "run": record.run_id,

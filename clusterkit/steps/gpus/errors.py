@@ -67,15 +67,9 @@ def _judged(host: str, fleet: Fleet) -> list[tuple[GpuError, Xid]]:
 
 
 def _meaning(error: GpuError, fleet: Fleet) -> Xid:
-    if not error.switch:
-        return fleet.tables.xid(error.code)
-    if error.fatal:
-        return Xid(
-            error.code,
-            "failed",
-            "an NVSwitch failed: reboot the host; if it comes back, have the board looked at",
-        )
-    return Xid(error.code, "warning", "an NVSwitch corrected an error: look at it if it comes often")
+    if error.switch:
+        return fleet.tables.sxid(error.code, fatal=error.fatal)
+    return fleet.tables.xid(error.code)
 
 
 def _named(error: GpuError, facts: Facts) -> str:
