@@ -152,7 +152,7 @@ def test_somebody_who_only_accepts_has_stalled(tmp_path: Path) -> None:
         targets = [("b", "127.0.0.3", silent.getsockname()[1], size) for size in (0, 100)]
         results = one.connect(*targets, timeout=0.5)["results"]
         assert [result["outcome"] for result in results] == ["stalled", "stalled"]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 def test_more_targets_than_are_tried_at_once(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,9 @@ import pytest
 from clusterkit.node import dump, stacks
 from clusterkit.node.files import RunFiles
 from tests.node.loopback import wait_for
+
+# Installed with what the tests need.
+PY_SPY = Path(sys.executable).parent / "py-spy"
 
 SCRIPT = """
 import pathlib, sys, time
@@ -97,8 +99,11 @@ def test_a_process_that_has_not_registered_is_not_signalled(
         assert "has not registered" in found["problem"]
 
 
-@pytest.mark.skipif(shutil.which("py-spy") is None or os.geteuid() != 0, reason="needs py-spy and root")
-def test_py_spy_looks_into_one_that_has_not_registered(files: RunFiles) -> None:
+@pytest.mark.skipif(not PY_SPY.exists() or os.geteuid() != 0, reason="needs py-spy and root")
+def test_py_spy_looks_into_one_that_has_not_registered(
+    files: RunFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(PY_SPY.parent), prepend=os.pathsep)
     with standing(files, 0, registered=False) as process:
         (found,) = dump.collect(files, {"ranks": [entry(0, process.pid)]}, limit=30)
         assert "standing (" in found["text"]

@@ -48,8 +48,8 @@ def test_the_time_limit_ends_it(remote: Remote, tmp_path: Path) -> None:
 
 def test_a_background_child_does_not_hold_the_result_back(remote: Remote) -> None:
     begun = time.monotonic()
-    assert remote.run("sleep 4 & echo hi", timeout=10).stdout == b"hi\n"
-    assert time.monotonic() - begun < 3
+    assert remote.run("sleep 60 & echo hi", timeout=90).stdout == b"hi\n"
+    assert time.monotonic() - begun < 30
 
 
 def test_a_stream(remote: Remote) -> None:

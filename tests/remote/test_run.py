@@ -69,9 +69,9 @@ def test_a_signal_is_128_and_its_number(remote: Remote) -> None:
 
 def test_a_background_child_does_not_hold_the_result_back(remote: Remote) -> None:
     begun = time.monotonic()
-    result = remote.run("sleep 5 & echo started", timeout=20)
+    result = remote.run("sleep 60 & echo started", timeout=90)
     assert result.stdout == b"started\n"
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
 
 
 def alive(pid: int) -> bool:
@@ -90,7 +90,7 @@ def test_the_time_limit_ends_the_script_on_the_host(remote: Remote, folder: Path
         remote.run(
             f"sleep 300 & echo $! >{marks}; trap '' TERM; sleep 301", timeout=1, doing="reading the facts"
         )
-    assert time.monotonic() - begun < 7
+    assert time.monotonic() - begun < 60
     assert "reading the facts" in caught.value.message
     assert "1 s" in caught.value.message
     assert not alive(int(marks.read_text()))

@@ -102,9 +102,9 @@ def test_read_has_a_limit_and_goes_on_afterwards(remote: Remote) -> None:
 
 def test_wait_does_not_wait_for_what_was_left_in_the_background(remote: Remote) -> None:
     begun = time.monotonic()
-    stream = remote.open("sleep 8 & exec echo hi", timeout=10)
-    assert stream.wait(7).stdout == b"hi\n"
-    assert time.monotonic() - begun < 6
+    stream = remote.open("sleep 60 & exec echo hi", timeout=10)
+    assert stream.wait(50).stdout == b"hi\n"
+    assert time.monotonic() - begun < 40
     stream.close()
 
 
@@ -165,7 +165,7 @@ def test_a_silent_peer_is_noticed(lonely: tuple[Remote, list[int]], monkeypatch:
     finally:
         _signal(sessions, signal.SIGCONT)
     assert caught.value.stage == "connection"
-    assert 1 < time.monotonic() - begun < 5
+    assert 1 < time.monotonic() - begun < 15
 
 
 def test_a_silent_peer_is_noticed_while_sending(
